@@ -1,0 +1,35 @@
+"""Holdfast: lakehouse tables, on Spark, that you can always take back."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from holdfast.lake import Table, create_table, open_table, table_exists
+    from holdfast.model.instant import Instant
+    from holdfast.model.reports import Commit, RollbackReport
+
+__version__ = "0.1.0"
+
+__all__ = ["Commit", "Instant", "RollbackReport", "Table", "create_table", "open_table", "table_exists"]
+
+_HOMES = {
+    "Commit": "holdfast.model.reports",
+    "Instant": "holdfast.model.instant",
+    "RollbackReport": "holdfast.model.reports",
+    "Table": "holdfast.lake",
+    "create_table": "holdfast.lake",
+    "open_table": "holdfast.lake",
+    "table_exists": "holdfast.lake",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Names are fetched when first used, so that a command that needs one module loads one.
+    if name not in _HOMES:
+        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,84 @@
+"""Options: the spellings in circulation, and which of them Holdfast honours.
+
+Option strings exist only in this package. Everything else sees typed settings.
+"""
+
+import difflib
+from collections.abc import Mapping
+
+from holdfast.errors import InvalidOption
+
+HONOURED: Mapping[str, tuple[str, ...]] = {
+    "max_file_bytes": ("hoodie.parquet.max.file.size",),
+    "compression": ("hoodie.parquet.compression.codec",),
+    "bloom_error_rate": ("hoodie.index.bloom.fpp", "hoodie.bloom.index.filter.error.rate"),
+    "heartbeat_interval_ms": ("hoodie.client.heartbeat.interval_in_ms",),
+    "heartbeat_misses": ("hoodie.client.heartbeat.tolerable.misses",),
+    "failed_writes_policy": (
+        "hoodie.clean.failed.writes.policy",
+        "hoodie.cleaner.policy.failed.writes",
+    ),
+    "concurrency_mode": ("hoodie.write.concurrency.mode",),
+}
+"""Setting → its option names, newest spelling first."""
+
+_KNOWN_ONLY = frozenset(
+    {
+        "hoodie.clean.async",
+        "hoodie.clean.automatic",
+        "hoodie.clean.commits.retained",
+        "hoodie.clean.fileversions.retained",
+        "hoodie.clean.hours.retained",
+        "hoodie.clean.incremental.enabled",
+        "hoodie.clean.max.commits",
+        "hoodie.clean.policy",
+        "hoodie.clean.trigger.max.commits",
+        "hoodie.cleaner.commits.retained",
+        "hoodie.cleaner.fileversions.retained",
+        "hoodie.cleaner.hours.retained",
+        "hoodie.cleaner.incremental.mode",
+        "hoodie.cleaner.policy",
+        "hoodie.cleaner.trigger.max.commits",
+        "hoodie.combine.before.insert",
+        "hoodie.datasource.write.operation",
+        "hoodie.datasource.write.partitionpath.field",
+        "hoodie.datasource.write.precombine.field",
+        "hoodie.datasource.write.recordkey.field",
+        "hoodie.datasource.write.table.type",
+        "hoodie.index.type",
+        "hoodie.parquet.small.file.limit",
+        "hoodie.rollback.using.markers",
+        "hoodie.simple.index.update.partition.path",
+        "hoodie.table.ordering.fields",
+        "hoodie.write.lock.provider",
+        "hoodie.write.num.retries.on.conflict.failures",
+        "hoodie.write.set.null.for.missing.columns",
+    }
+)
+"""Hudi's options that a write does not honour yet. Ignoring one would be a silent lie."""
+
+
+def recognise(options: Mapping[str, str]) -> dict[str, str]:
+    """The options by setting; `InvalidOption` for any that cannot be honoured."""
+    settings_of = {name: setting for setting, names in HONOURED.items() for name in names}
+    found: dict[str, str] = {}
+    for name in sorted(options, key=lambda name: _rank(name, settings_of)):
+        setting = settings_of.get(name)
+        if setting is None:
+            raise _unhonoured(name, known=[*settings_of, *_KNOWN_ONLY])
+        found.setdefault(setting, str(options[name]))
+    return found
+
+
+def _rank(name: str, settings_of: Mapping[str, str]) -> int:
+    """Newer spellings first, so that they win over older ones."""
+    setting = settings_of.get(name)
+    return HONOURED[setting].index(name) if setting else -1
+
+
+def _unhonoured(name: str, *, known: list[str]) -> InvalidOption:
+    if name in _KNOWN_ONLY:
+        return InvalidOption("this option is not implemented", option=name, hint="leave it out")
+    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    hint = f"did you mean {nearest[0]}?" if nearest else "see the list of options in docs/options.md"
+    return InvalidOption("unknown option", option=name, hint=hint)

@@ -1,0 +1,183 @@
+"""Writes on Spark: rows go through Arrow into Python workers, which write the files.
+
+One pass, no shuffle: each task sorts its rows by partition and writes them.
+Only statistics come back to the driver, one small record per file.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+
+import msgspec
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql import types as spark
+
+from holdfast import errors
+from holdfast.config.table import TableSettings
+from holdfast.engines.spark.types import arrow_schema_of
+from holdfast.errors import HoldfastError, InvalidRequest
+from holdfast.format.commits import WriteStat
+from holdfast.format.partition_paths import check_partition_path, partition_path
+from holdfast.storage.open import open_store
+from holdfast.storage.store import StoreLocation
+from holdfast.table.opened import OpenTable
+from holdfast.write.task import TaskIdentity, TaskRequest, write_rows
+
+_BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_BATCH_ROWS_WANTED = 50_000
+_OUTCOME = "outcome string"
+
+# Values whose partition path deserves a closer look: dots, slashes and control characters.
+_SUSPICIOUS = r"^\.|^/|/$|//|/\.|[\x00-\x1f\x7f]"
+_SUSPICIOUS_SHOWN = 100
+
+
+@dataclass(frozen=True, slots=True)
+class SparkRows:
+    """A Spark DataFrame as rows to be written."""
+
+    frame: DataFrame
+
+    def schema(self) -> pa.Schema:
+        return arrow_schema_of(self.frame.schema)
+
+    def check(self, table: TableSettings) -> None:
+        _check_frame(self.frame, table)
+
+    def write(self, table: OpenTable, request: TaskRequest) -> Sequence[WriteStat]:
+        return _write_frame(self.frame, table.location, request)
+
+
+class _Problem(msgspec.Struct, frozen=True):
+    """An error a task met on purpose, so that the driver can raise it with its type."""
+
+    kind: str
+    message: str
+    hint: str
+    facts: dict[str, str]
+
+
+class _Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a task tells the driver: one per file, or one that says why there is none."""
+
+    stat: WriteStat | None = None
+    problem: _Problem | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _SparkTask:
+    """The task body as Spark ships it: the store is opened where it runs."""
+
+    location: StoreLocation
+    request: TaskRequest
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        # Spark gives each task one core; Arrow would start a thread per core of the machine.
+        pa.set_cpu_count(1)
+        store = open_store(self.location)
+        try:
+            for stat in write_rows(store, self.request, _identity(), batches):
+                yield _encoded(_Outcome(stat=stat))
+        except HoldfastError as error:
+            facts = {name: str(value) for name, value in error.facts.items()}
+            problem = _Problem(type(error).__name__, error.message, error.hint, facts)
+            yield _encoded(_Outcome(problem=problem))
+
+
+def _write_frame(rows: DataFrame, location: StoreLocation, request: TaskRequest) -> Sequence[WriteStat]:
+    """Write the rows with one Spark job; the statistics of the files."""
+    ordered = rows.select(*(f.col(_quoted(name)) for name in request.schema.names))
+    if request.table.partition_by:
+        ordered = ordered.sortWithinPartitions(*(f.col(_quoted(n)) for n in request.table.partition_by))
+    with _arrow_batches(rows.sparkSession):
+        collected = ordered.mapInArrow(_SparkTask(location, request), _OUTCOME).collect()
+    outcomes = [msgspec.json.decode(row[0], type=_Outcome) for row in collected]
+    for outcome in outcomes:
+        if outcome.problem is not None:
+            raise _rebuilt(outcome.problem)
+    return [outcome.stat for outcome in outcomes if outcome.stat is not None]
+
+
+def _check_frame(rows: DataFrame, table: TableSettings) -> None:
+    """Look for records without a key or with an impossible partition, before anything is written.
+
+    Reads the key and partition columns only, and nothing at all if their types rule it out.
+    """
+    fields = {field.name: field for field in rows.schema.fields}
+    bad_key = _bad_key([fields[name] for name in table.record_key])
+    texts = [n for n in table.partition_by if isinstance(fields[n].dataType, spark.StringType)]
+    doubts = [f.col(_quoted(name)).rlike(_SUSPICIOUS) for name in texts]
+    conditions = [condition for condition in (bad_key, *doubts) if condition is not None]
+    if not conditions:
+        return
+    looked_at = dict.fromkeys([*table.record_key, *texts])
+    any_of = conditions[0]
+    for condition in conditions[1:]:
+        any_of = any_of | condition
+    suspects = rows.select(*(f.col(_quoted(n)) for n in looked_at)).filter(any_of).limit(_SUSPICIOUS_SHOWN)
+    for row in suspects.collect():
+        for name in texts:
+            path = partition_path(
+                [name], [row[name]], hive_style=table.hive_style, url_encode=table.url_encode
+            )
+            check_partition_path(path)
+        if all(row[name] in (None, "") for name in table.record_key):
+            raise InvalidRequest(
+                "a record has no key",
+                columns=", ".join(table.record_key),
+                hint="every record needs a key that is neither null nor empty",
+            )
+
+
+def _bad_key(fields: list[spark.StructField]) -> Column | None:
+    """True for rows without a key; None if no row can be without one."""
+    condition: Column | None = None
+    for field in fields:
+        column = f.col(_quoted(field.name))
+        is_text = isinstance(field.dataType, spark.StringType)
+        if not field.nullable and not is_text:
+            return None
+        is_absent = column.isNull() | (column == "") if is_text else column.isNull()
+        condition = is_absent if condition is None else condition & is_absent
+    return condition
+
+
+@contextmanager
+def _arrow_batches(session: SparkSession) -> Iterator[None]:
+    """Larger batches for this job: a fifth faster. The session gets its own value back."""
+    before = session.conf.get(_BATCH_ROWS)
+    session.conf.set(_BATCH_ROWS, str(_BATCH_ROWS_WANTED))
+    try:
+        yield
+    finally:
+        session.conf.set(_BATCH_ROWS, before)
+
+
+def _identity() -> TaskIdentity:
+    context = TaskContext.get()
+    assert context is not None, "a task body runs in a task"
+    return TaskIdentity(
+        task=context.partitionId(), stage=context.stageId(), attempt=context.taskAttemptId()
+    )
+
+
+def _encoded(outcome: _Outcome) -> pa.RecordBatch:
+    text = msgspec.json.encode(outcome).decode()
+    return pa.RecordBatch.from_arrays([pa.array([text])], names=["outcome"])
+
+
+def _rebuilt(problem: _Problem) -> HoldfastError:
+    kind = getattr(errors, problem.kind)
+    assert issubclass(kind, HoldfastError)
+    error: HoldfastError = kind(problem.message, hint=problem.hint, **problem.facts)
+    return error
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+

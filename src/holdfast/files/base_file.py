@@ -1,0 +1,148 @@
+"""One base file: Parquet with Hudi's meta columns and footers, written row group by row group.
+
+The file appears whole when it is closed. What a row group needs is held in
+memory, not what the file needs; only the keys are kept, for the bloom filter.
+"""
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from holdfast.files.meta_columns import META_FIELDS, meta_columns
+from holdfast.format.bloom import build_bloom
+from holdfast.format.commits import WriteStat
+from holdfast.format.record_keys import key_range
+from holdfast.format.schemas import avro_schema
+from holdfast.model.names import BaseFileName, in_partition
+from holdfast.storage.store import Store
+
+_ROW_GROUP_ROWS = 200_000
+_ROW_GROUP_BYTES = 128 * 1024 * 1024
+_ZSTD_LEVEL = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encoding:
+    """How the base files of one write are encoded."""
+
+    schema: pa.Schema
+    """The data columns as stored, without meta columns."""
+    table_name: str
+    compression: str
+    bloom_error_rate: float
+    max_file_bytes: int
+    dictionary_columns: tuple[str, ...]
+    """Columns with few distinct values; trying a dictionary on unique keys costs a fifth of the time."""
+
+    @property
+    def row_group_bytes(self) -> int:
+        """In memory. Encoded rows are smaller, so a file never outgrows its limit by a row group."""
+        return min(_ROW_GROUP_BYTES, self.max_file_bytes)
+
+
+class BaseFileWriter:
+    """Writes one new base file. Call `close`, or `discard` if it must not appear."""
+
+    def __init__(self, store: Store, name: BaseFileName, partition: str, encoding: Encoding) -> None:
+        self._name = name
+        self._partition = partition
+        self._encoding = encoding
+        self._task = int(name.write_token.partition("-")[0])
+        self._pending: list[tuple[pa.RecordBatch, pa.Array]] = []
+        self._pending_rows = 0
+        self._pending_bytes = 0
+        self._keys: list[pa.Array] = []
+        self._rows = 0
+        self.path = in_partition(partition, str(name))
+        self._stack = ExitStack()
+        self._sink = self._stack.enter_context(store.upload(self.path))
+        self._parquet = self._stack.enter_context(_parquet_writer(self._sink, encoding))
+
+    @property
+    def is_full(self) -> bool:
+        return self._sink.tell() + self._pending_bytes >= self._encoding.max_file_bytes
+
+    def write(self, rows: pa.RecordBatch, keys: pa.Array) -> None:
+        """Add rows, already in the encoding's schema, and their record keys."""
+        self._pending.append((rows, keys))
+        self._pending_rows += rows.num_rows
+        self._pending_bytes += rows.nbytes
+        if self._pending_rows >= _ROW_GROUP_ROWS or self._pending_bytes >= self._encoding.row_group_bytes:
+            self._flush()
+
+    def close(self) -> WriteStat:
+        """Finish the file; it is durable and visible to listings when this returns."""
+        self._flush()
+        self._parquet.add_key_value_metadata(self._footer())
+        self._parquet.close()
+        size = self._sink.tell()
+        self._stack.close()
+        return WriteStat(
+            file_id=self._name.file_id,
+            path=self.path,
+            partition_path=self._partition,
+            num_writes=self._rows,
+            num_inserts=self._rows,
+            total_write_bytes=size,
+            file_size_in_bytes=size,
+        )
+
+    def discard(self, error: BaseException) -> None:
+        """Leave nothing of the file."""
+        self._stack.__exit__(type(error), error, error.__traceback__)
+
+    def _flush(self) -> None:
+        if not self._pending:
+            return
+        rows = pa.Table.from_batches([batch for batch, _ in self._pending])
+        # Concatenated, so that the batches the keys came with are not kept alive by them.
+        keys = pa.concat_arrays([keys for _, keys in self._pending])
+        meta = meta_columns(
+            keys,
+            instant=self._name.instant,
+            task=self._task,
+            first_row=self._rows,
+            partition=self._partition,
+            file_name=str(self._name),
+        )
+        stored = pa.Table.from_arrays([*meta, *rows.columns], schema=self._parquet.schema)
+        self._parquet.write_table(stored, row_group_size=stored.num_rows)
+        self._keys.append(keys)
+        self._rows += rows.num_rows
+        self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
+
+    def _footer(self) -> Mapping[str, str]:
+        keys = pa.chunked_array(self._keys, pa.string())
+        footer = {
+            "org.apache.hudi.bloomfilter": build_bloom(
+                keys, false_positive_rate=self._encoding.bloom_error_rate
+            ),
+            "hoodie_bloom_filter_type_code": "DYNAMIC_V0",
+            "parquet.avro.schema": avro_schema(
+                self._encoding.schema, table_name=self._encoding.table_name, meta_columns=True
+            ),
+            "writer.model.name": "avro",
+        }
+        limits = key_range(keys)
+        if limits is not None:
+            footer["hoodie_min_record_key"], footer["hoodie_max_record_key"] = limits
+        return footer
+
+
+def _parquet_writer(sink: object, encoding: Encoding) -> pq.ParquetWriter:
+    constants = [field.name for field in META_FIELDS if pa.types.is_dictionary(field.type)]
+    codec = encoding.compression
+    return pq.ParquetWriter(
+        sink,
+        pa.schema([*META_FIELDS, *encoding.schema]),
+        compression="none" if codec == "uncompressed" else codec,
+        compression_level=_ZSTD_LEVEL if codec == "zstd" else None,
+        use_dictionary=[*constants, *encoding.dictionary_columns],
+        version="2.6",
+        data_page_version="1.0",
+        write_page_checksum=True,
+        store_schema=False,
+    )

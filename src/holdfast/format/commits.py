@@ -1,0 +1,154 @@
+"""Commit metadata: the JSON of a completed commit, deltacommit or replacecommit.
+
+Inflight files have the same shape and hold what was planned. The decoders
+that answer one question skip the rest of the text instead of building it, so
+they stay cheap when a commit names a hundred thousand files.
+"""
+
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from holdfast.format.malformed import Malformed
+
+NO_PREVIOUS_COMMIT = "null"
+"""What Hudi writes, as text, for the previous commit of a new file group."""
+
+UNKNOWN_OPERATION = "UNKNOWN"
+
+Long = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+"""A Java long; a bigger number would not fit where Hudi reads it."""
+
+_T = TypeVar("_T")
+
+
+class RuntimeStats(msgspec.Struct, frozen=True, rename="camel"):
+    """Milliseconds spent."""
+
+    total_scan_time: Long = 0
+    total_upsert_time: Long = 0
+    total_create_time: Long = 0
+
+
+# Commits hold these in great numbers and none can be part of a cycle, so the
+# garbage collector need not look at them.
+class WriteStat(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """What a write did to one file.
+
+    The members after `runtime_stats` belong to log files and are left out of
+    the text when unset. Path and partition are None only in inflight files.
+    """
+
+    file_id: str
+    path: str | None = None
+    cdc_stats: dict[str, Long] | None = None
+    prev_commit: str | None = NO_PREVIOUS_COMMIT
+    num_writes: Long = 0
+    num_deletes: Long = 0
+    num_update_writes: Long = 0
+    num_inserts: Long = 0
+    total_write_bytes: Long = 0
+    total_write_errors: Long = 0
+    temp_path: str | None = None
+    partition_path: str | None = None
+    total_log_records: Long = 0
+    total_log_files_compacted: Long = 0
+    total_log_size_compacted: Long = 0
+    total_updated_records_compacted: Long = 0
+    total_log_blocks: Long = 0
+    total_corrupt_log_block: Long = 0
+    total_rollback_blocks: Long = 0
+    file_size_in_bytes: Long = 0
+    min_event_time: Long | None = None
+    max_event_time: Long | None = None
+    runtime_stats: RuntimeStats | None = None
+    log_version: Long | UnsetType = UNSET
+    log_offset: Long | UnsetType = UNSET
+    base_file: str | UnsetType | None = UNSET
+    log_files: list[str] | UnsetType | None = UNSET
+    records_stats: dict[str, Any] | UnsetType | None = UNSET
+
+
+class CommitMetadata(msgspec.Struct, frozen=True, rename="camel"):
+    partition_to_write_stats: dict[str, list[WriteStat]]
+    compacted: bool = False
+    extra_metadata: dict[str, str | None] = {}
+    operation_type: str | None = UNKNOWN_OPERATION
+    partition_to_replace_file_ids: dict[str, list[str]] | UnsetType = UNSET
+    """File ids that stop being visible; set in replacecommits only."""
+
+
+def encode_commit(metadata: CommitMetadata) -> bytes:
+    return msgspec.json.encode(metadata)
+
+
+def inflight_metadata(operation_type: str) -> bytes:
+    """The content of an inflight file that announces the operation and no workload."""
+    return encode_commit(CommitMetadata({}, operation_type=operation_type))
+
+
+def decode_commit(content: bytes) -> CommitMetadata:
+    return _decoded(content, _COMMIT)
+
+
+def decode_replaced_file_ids(content: bytes) -> dict[str, list[str]]:
+    """The file ids a commit hides, by partition; none if it is not a replacecommit."""
+    return _decoded(content, _REPLACED).partition_to_replace_file_ids or {}
+
+
+def decode_extra_metadata(content: bytes) -> dict[str, str | None]:
+    return _decoded(content, _EXTRA).extra_metadata or {}
+
+
+def decode_operation(content: bytes) -> str:
+    return _decoded(content, _OPERATION).operation_type or UNKNOWN_OPERATION
+
+
+def decode_file_sizes(content: bytes) -> dict[str, int]:
+    """The size in bytes of every file a commit wrote, by path."""
+    partitions = _decoded(content, _SIZES).partition_to_write_stats
+    return {
+        stat.path: stat.file_size_in_bytes
+        for stats in partitions.values()
+        for stat in stats
+        if stat.path is not None
+    }
+
+
+class _Replaced(msgspec.Struct, rename="camel"):
+    partition_to_replace_file_ids: dict[str, list[str]] | None = None
+
+
+class _Extra(msgspec.Struct, rename="camel"):
+    extra_metadata: dict[str, str | None] | None = None
+
+
+class _Operation(msgspec.Struct, rename="camel"):
+    operation_type: str | None = None
+
+
+class _FileSize(msgspec.Struct, rename="camel", gc=False):
+    path: str | None = None
+    file_size_in_bytes: Long = 0
+
+
+class _Sizes(msgspec.Struct, rename="camel"):
+    partition_to_write_stats: dict[str, list[_FileSize]]
+
+
+_COMMIT = msgspec.json.Decoder(CommitMetadata)
+_REPLACED = msgspec.json.Decoder(_Replaced)
+_EXTRA = msgspec.json.Decoder(_Extra)
+_OPERATION = msgspec.json.Decoder(_Operation)
+_SIZES = msgspec.json.Decoder(_Sizes)
+
+
+def _decoded(content: bytes, decoder: msgspec.json.Decoder[_T]) -> _T:
+    if not content:
+        raise Malformed("the commit metadata is empty")
+    try:
+        return decoder.decode(content)
+    # Deep nesting in a member that nobody asked for still exhausts the stack.
+    except (ValueError, RecursionError) as error:
+        raise Malformed(f"this is not commit metadata: {error}") from error

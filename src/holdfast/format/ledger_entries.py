@@ -1,0 +1,90 @@
+"""Ledger entries as bytes: a digest, one line of facts, and a payload.
+
+    <sha256 of all that follows, hexadecimal>
+    {"slot": 7, "kind": "COMMIT", ...}
+    <payload, possibly empty>
+
+The digest makes a torn or damaged entry impossible to mistake for a whole
+one, and each entry names its predecessor's digest, so the entries form a chain.
+"""
+
+import hashlib
+from enum import StrEnum
+from typing import TypeVar
+
+import msgspec
+
+from holdfast.format.malformed import Malformed
+from holdfast.host import Owner
+from holdfast.model.instant import Action, InstantTime
+
+T = TypeVar("T")
+
+_DIGEST_CHARS = 64
+
+
+class EntryKind(StrEnum):
+    BEGIN = "BEGIN"
+    COMMIT = "COMMIT"
+    ABORT = "ABORT"
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One decision of the table's history, in the slot it was created in."""
+
+    slot: int
+    previous: str
+    kind: EntryKind
+    token: str
+    """Unique per attempt to append, so that an appender recognises its own entry."""
+    instant: InstantTime
+    action: Action
+    written_at_ms: int
+    """For people. Never compared."""
+    owner: Owner | None = None
+    operation: str = ""
+    rollback: InstantTime | None = None
+    """ABORT: the instant of the rollback that removes the traces; the same for whoever does it."""
+    reason: str = ""
+
+
+def encode_entry(entry: Entry, payload: bytes = b"") -> bytes:
+    body = msgspec.json.encode(entry) + b"\n" + payload
+    return _digest(body).encode() + b"\n" + body
+
+
+def decode_entry(content: bytes) -> tuple[Entry, bytes, str]:
+    """The entry, its payload and its digest."""
+    stated = content[:_DIGEST_CHARS].decode("ascii", "replace")
+    body = content[_DIGEST_CHARS + 1 :]
+    if content[_DIGEST_CHARS : _DIGEST_CHARS + 1] != b"\n" or _digest(body) != stated:
+        raise Malformed("ledger entry does not match its digest")
+    header, _, payload = body.partition(b"\n")
+    try:
+        return msgspec.json.decode(header, type=Entry), payload, stated
+    except msgspec.DecodeError as error:
+        raise Malformed(f"ledger entry: {error}") from None
+
+
+def digest_of(content: bytes) -> str:
+    """The digest an encoded entry begins with."""
+    return content[:_DIGEST_CHARS].decode("ascii")
+
+
+def encode_checkpoint(state: object) -> bytes:
+    body = msgspec.json.encode(state)
+    return _digest(body).encode() + b"\n" + body
+
+
+def decode_checkpoint(content: bytes, kind: type[T]) -> T:
+    body = content[_DIGEST_CHARS + 1 :]
+    if _digest(body).encode() != content[:_DIGEST_CHARS]:
+        raise Malformed("ledger checkpoint does not match its digest")
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.DecodeError as error:
+        raise Malformed(f"ledger checkpoint: {error}") from None
+
+
+def _digest(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()

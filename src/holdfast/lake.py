@@ -1,0 +1,175 @@
+"""Lake tables: the public verbs, each forwarding to the part that does the work.
+
+Everything that needs Arrow or Spark is imported when it is first used: looking
+at a timeline must not wait for either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from holdfast.clock import SystemClock
+from holdfast.config.table import TableSettings, new_table_settings
+from holdfast.errors import InvalidRequest
+from holdfast.host import SystemHost
+from holdfast.model.instant import Instant
+from holdfast.model.reports import Commit, RollbackReport
+from holdfast.storage.open import open_store
+from holdfast.storage.store import StoreLocation
+from holdfast.table.opened import OpenTable, create_new, open_existing
+from holdfast.table.properties_file import has_settings
+from holdfast.timeline.timeline import load_timeline
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from holdfast.read.snapshot import Moment
+    from holdfast.write.rows import Rows
+
+
+def create_table(
+    path: str,
+    *,
+    name: str,
+    record_key: str | Sequence[str],
+    partition_by: str | Sequence[str] | None = None,
+    ordering: str | None = None,
+    table_type: str = "COPY_ON_WRITE",
+    properties: Mapping[str, str] | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> Table:
+    """Make an empty table. `TableExists` if there is one already."""
+    settings = new_table_settings(
+        name=name,
+        record_key=_names(record_key),
+        partition_by=_names(partition_by),
+        ordering=ordering,
+        table_type=table_type,
+        properties=properties or {},
+    )
+    location = _location(path, storage_options)
+    return Table(create_new(open_store(location), location, settings, clock=SystemClock(), host=SystemHost()))
+
+
+def open_table(path: str, *, storage_options: Mapping[str, str] | None = None) -> Table:
+    """Open a table that Holdfast or Apache Hudi made. `TableNotFound` if there is none."""
+    location = _location(path, storage_options)
+    return Table(open_existing(open_store(location), location, clock=SystemClock(), host=SystemHost()))
+
+
+def table_exists(path: str, *, storage_options: Mapping[str, str] | None = None) -> bool:
+    return has_settings(open_store(_location(path, storage_options)))
+
+
+class Table:
+    """One table. Made by `create_table` and `open_table`."""
+
+    def __init__(self, opened: OpenTable) -> None:
+        self._opened = opened
+
+    def __repr__(self) -> str:
+        return f"Table({self.path!r}, name={self.settings.name!r}, type={self.settings.table_type.value})"
+
+    @property
+    def path(self) -> str:
+        return self._opened.location.uri
+
+    @property
+    def settings(self) -> TableSettings:
+        return self._opened.settings
+
+    def bulk_insert(self, rows: DataFrame | pa.Table, *, options: Mapping[str, str] | None = None) -> Commit:
+        """Add rows in one pass, without a shuffle: the way to load much data."""
+        return self._insert(rows, operation="BULK_INSERT", options=options)
+
+    def insert(self, rows: DataFrame | pa.Table, *, options: Mapping[str, str] | None = None) -> Commit:
+        """Add rows. As in Hudi, keys that exist already are not looked for."""
+        return self._insert(rows, operation="INSERT", options=options)
+
+    def read(
+        self,
+        spark: SparkSession,
+        *,
+        as_of: Moment | None = None,
+        columns: Sequence[str] | None = None,
+        read_optimized: bool = False,
+        meta_columns: bool = False,
+    ) -> DataFrame:
+        """The table as of now, or as of an instant, a moment or its ISO text."""
+        from holdfast.engines.spark.reader import read_frame
+        from holdfast.read.arrow_rows import selected_schema
+        from holdfast.read.snapshot import snapshot
+
+        found = snapshot(self._opened, as_of=as_of, read_optimized=read_optimized)
+        schema = selected_schema(found.schema, columns=columns, meta_columns=meta_columns)
+        return read_frame(spark, self._opened.store, found, schema)
+
+    def to_arrow(
+        self,
+        *,
+        as_of: Moment | None = None,
+        columns: Sequence[str] | None = None,
+        read_optimized: bool = False,
+        meta_columns: bool = False,
+    ) -> pa.Table:
+        """As `read`, without Spark, into memory."""
+        from holdfast.read.arrow_rows import read_rows, selected_schema
+        from holdfast.read.snapshot import snapshot
+
+        found = snapshot(self._opened, as_of=as_of, read_optimized=read_optimized)
+        schema = selected_schema(found.schema, columns=columns, meta_columns=meta_columns)
+        return read_rows(self._opened.store, found, schema)
+
+    def files(self, as_of: Moment | None = None) -> list[str]:
+        """The base files a snapshot consists of, each as a path any reader can open."""
+        from holdfast.read.snapshot import snapshot
+
+        found = snapshot(self._opened, as_of=as_of, read_optimized=True)
+        return [self._opened.store.uri(path) for path in found.paths]
+
+    def timeline(self) -> list[Instant]:
+        """The instants of the active timeline, oldest first."""
+        return list(load_timeline(self._opened.store).instants)
+
+    def roll_back_failed_writes(self) -> list[RollbackReport]:
+        """Remove what dead writers left, now instead of at the next write."""
+        from holdfast.services.rollback import roll_back_failed_writes
+
+        return list(roll_back_failed_writes(self._opened))
+
+    def _insert(
+        self, rows: DataFrame | pa.Table, *, operation: str, options: Mapping[str, str] | None
+    ) -> Commit:
+        from holdfast.config.write import WriteSettings
+        from holdfast.write.insert import insert
+
+        settings = WriteSettings.from_options(options)
+        return insert(self._opened, _rows(rows), operation=operation, settings=settings)
+
+
+def _rows(rows: DataFrame | pa.Table) -> Rows:
+    import pyarrow as pa
+
+    if isinstance(rows, pa.Table):
+        from holdfast.engines.arrow.rows import ArrowRows
+
+        return ArrowRows(rows)
+    if hasattr(rows, "mapInArrow"):
+        from holdfast.engines.spark.writer import SparkRows
+
+        return SparkRows(rows)
+    raise InvalidRequest("rows must be a Spark DataFrame or a pyarrow Table", given=type(rows).__name__)
+
+
+def _location(path: str, storage_options: Mapping[str, str] | None) -> StoreLocation:
+    if not str(path).strip():
+        raise InvalidRequest("a table needs a path")
+    return StoreLocation(str(path), dict(storage_options or {}))
+
+
+def _names(names: str | Sequence[str] | None) -> tuple[str, ...]:
+    if names is None:
+        return ()
+    return (names,) if isinstance(names, str) else tuple(names)

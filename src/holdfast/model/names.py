@@ -1,0 +1,95 @@
+"""The names of files: what each part says, and how to build it.
+
+Instant files live directly in `.hoodie`; base files in their partition;
+markers below `.hoodie/.temp/<instant>/`.
+"""
+
+import re
+from dataclasses import dataclass
+
+from holdfast.model.instant import Action, InstantTime, State
+
+META_FOLDER = ".hoodie"
+TEMP_FOLDER = ".hoodie/.temp"
+HEARTBEAT_FOLDER = ".hoodie/.heartbeat"
+LEDGER_FOLDER = ".hoodie/.holdfast/ledger"
+CHECKPOINT_FOLDER = ".hoodie/.holdfast/checkpoint"
+PROPERTIES_FILE = ".hoodie/hoodie.properties"
+PROPERTIES_BACKUP = ".hoodie/hoodie.properties.backup"
+PARTITION_METAFILE = ".hoodie_partition_metadata"
+
+_INSTANT_FILE = re.compile(r"(\d+)\.([a-z]+)(?:\.(requested|inflight))?")
+_BASE_FILE = re.compile(r"([^_/]+)_(\d+-\d+-\d+)_(\d+)\.parquet")
+_MARKER = re.compile(r"(.+)\.marker\.(CREATE|MERGE|APPEND)")
+
+BASE_FILE_PATTERN = r"^(?:(?P<partition>.*)/)?(?P<file_id>[^_/.][^_/]*)_(?P<token>[0-9]+-[0-9]+-[0-9]+)_(?P<instant>[0-9]+)\.parquet$"
+"""The path of a base file, for matching whole columns of paths at once."""
+
+
+def instant_file(time: InstantTime, action: Action, state: State) -> str:
+    """The path of the file that says `action` at `time` reached `state`."""
+    if state is State.COMPLETED:
+        published = {Action.COMPACTION: Action.COMMIT, Action.LOGCOMPACTION: Action.DELTACOMMIT}
+        return f"{META_FOLDER}/{time}.{published.get(action, action)}"
+    if action is Action.COMMIT and state is State.INFLIGHT:
+        return f"{META_FOLDER}/{time}.inflight"
+    return f"{META_FOLDER}/{time}.{action}.{state.lower()}"
+
+
+def parse_instant_file(name: str) -> tuple[InstantTime, Action, State] | None:
+    """What a file name in `.hoodie` says; None if it is not an instant file."""
+    match = _INSTANT_FILE.fullmatch(name)
+    if match is None:
+        return None
+    time, action, state = match.groups()
+    if action == "inflight" and state is None:
+        return InstantTime(time), Action.COMMIT, State.INFLIGHT
+    if action not in tuple(Action):
+        return None
+    return InstantTime(time), Action(action), State(state.upper()) if state else State.COMPLETED
+
+
+@dataclass(frozen=True, slots=True)
+class BaseFileName:
+    file_id: str
+    write_token: str
+    instant: InstantTime
+
+    def __str__(self) -> str:
+        return f"{self.file_id}_{self.write_token}_{self.instant}.parquet"
+
+
+def parse_base_file(name: str) -> BaseFileName | None:
+    match = _BASE_FILE.fullmatch(name)
+    if match is None:
+        return None
+    file_id, write_token, instant = match.groups()
+    return BaseFileName(file_id, write_token, InstantTime(instant))
+
+
+def in_partition(partition: str, name: str) -> str:
+    """The path of a file in a partition; the root is the partition `""`."""
+    return f"{partition}/{name}" if partition else name
+
+
+def partition_of(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def marker_folder(instant: InstantTime) -> str:
+    return f"{TEMP_FOLDER}/{instant}"
+
+
+def marker_path(instant: InstantTime, data_path: str, kind: str) -> str:
+    """The marker that announces the data file at `data_path`."""
+    return f"{marker_folder(instant)}/{data_path}.marker.{kind}"
+
+
+def parse_marker(relative: str) -> tuple[str, str] | None:
+    """Data path and kind from a marker's path relative to its instant's folder."""
+    match = _MARKER.fullmatch(relative)
+    return (match[1], match[2]) if match else None
+
+
+def heartbeat_path(instant: InstantTime) -> str:
+    return f"{HEARTBEAT_FOLDER}/{instant}"

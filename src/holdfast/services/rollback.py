@@ -1,0 +1,275 @@
+"""Rollback: remove every trace of a write that did not finish.
+
+First the ledger says ABORT, which fences the writer for good and names the
+rollback's own instant. Then a plan is stored, then exactly that plan is
+carried out: data files, markers, heartbeat, inflight, requested, and last the
+completed rollback. Whoever finds a rollback half done repeats its stored plan;
+every step may be repeated by several at once.
+"""
+
+import logging
+from dataclasses import dataclass
+
+from holdfast.errors import Refused, StorageUnavailable, TableDamaged
+from holdfast.format.ledger_entries import EntryKind
+from holdfast.format.malformed import Malformed
+from holdfast.format.replace_requests import decode_replace_request
+from holdfast.format.rollbacks import (
+    RollbackMetadata,
+    RollbackPlan,
+    RollbackRequest,
+    RolledBackInstant,
+    RolledBackPartition,
+    decode_rollback_plan,
+    encode_rollback_metadata,
+    encode_rollback_plan,
+)
+from holdfast.host import Liveness, Owner
+from holdfast.model.instant import Action, Instant, InstantTime, State, next_time
+from holdfast.model.names import (
+    META_FOLDER,
+    heartbeat_path,
+    in_partition,
+    instant_file,
+    parse_base_file,
+    partition_of,
+)
+from holdfast.model.reports import RollbackReport
+from holdfast.services.sweep import sweep
+from holdfast.table.markers import delete_markers, read_markers
+from holdfast.table.opened import OpenTable
+from holdfast.table.publish import publish_decided
+from holdfast.timeline.ledger import Decision, LedgerState
+from holdfast.timeline.timeline import Timeline, load_timeline
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class FailedWrite:
+    """A write that is not completed, and what is known of its fate."""
+
+    time: InstantTime
+    action: Action
+    owner: Owner | None
+    """None if another program began it."""
+    rollback: InstantTime | None
+    """The instant of a rollback that was begun for it."""
+
+
+def roll_back_failed_writes(table: OpenTable) -> tuple[RollbackReport, ...]:
+    """Finish what was decided and roll back, newest first, what nobody can finish any more.
+
+    Writes whose owner is provably alive are left alone. Afterwards the
+    left-overs of decided instants are swept.
+    """
+    timeline = load_timeline(table.store)
+    state = table.ledger.read()
+    if publish_decided(table, timeline, state):
+        timeline = load_timeline(table.store)
+    failed = failed_writes(timeline, state, _pending_plans(table, timeline))
+    pending = _clustering(table, timeline)
+    reports = [
+        roll_back(table, write)
+        for write in failed
+        if write.time not in pending and not is_alive(table, write)
+    ]
+    if reports:
+        timeline, state = load_timeline(table.store), table.ledger.read()
+    sweep(table, timeline, state)
+    return tuple(reports)
+
+
+def failed_writes(
+    timeline: Timeline, state: LedgerState, pending_plans: dict[InstantTime, InstantTime]
+) -> tuple[FailedWrite, ...]:
+    """Writes to be rolled back, newest first.
+
+    They are pending on the timeline or begun in the ledger and not committed,
+    or aborted with a rollback that is not completed.
+    """
+    completed = {i.time for i in timeline.instants if i.is_completed}
+    found: dict[InstantTime, FailedWrite] = {}
+    for time, begun in state.begun.items():
+        found[time] = FailedWrite(time, begun.action, begun.owner, pending_plans.get(time))
+    for instant in timeline.pending_writes:
+        if instant.time not in state.committed and instant.time not in found:
+            rollback = pending_plans.get(instant.time)
+            found[instant.time] = FailedWrite(instant.time, instant.action, None, rollback)
+    for time, aborted in state.aborted.items():
+        if time in found or aborted.rollback not in completed:
+            found[time] = FailedWrite(time, aborted.action, None, aborted.rollback)
+    first = timeline.instants[0].time if timeline.instants else None
+    return tuple(
+        sorted(
+            # An aborted instant older than the active timeline was rolled back and archived.
+            (w for w in found.values() if w.rollback is None or first is None or w.rollback >= first),
+            key=lambda write: write.time,
+            reverse=True,
+        )
+    )
+
+
+def is_alive(table: OpenTable, write: FailedWrite) -> bool:
+    return write.owner is not None and table.host.liveness(write.owner) is Liveness.ALIVE
+
+
+def roll_back(table: OpenTable, write: FailedWrite, *, reason: str = "the writer did not finish") -> RollbackReport:
+    """Abort the write in the ledger, then remove its traces.
+
+    `Refused` if the write turns out to be committed. A crash at any point
+    leaves a rollback that the next caller of `roll_back_failed_writes` finishes.
+    """
+    began_ms = table.clock.elapsed_ms()
+    state = abort(table, write.time, write.action, adopt=write.rollback, reason=reason)
+    aborted = state.aborted.get(write.time)
+    if aborted is None:
+        raise Refused("the write is committed and cannot be rolled back as failed", instant=write.time)
+    rollback = aborted.rollback
+    plan = _stored_plan(table, write, rollback)
+    table.store.create(instant_file(rollback, Action.ROLLBACK, State.INFLIGHT), b"")
+    deleted = _planned_files(plan, write.time)
+    _execute(table, write, deleted)
+    took_ms = table.clock.elapsed_ms() - began_ms
+    metadata = _metadata(plan, rollback, took_ms=took_ms)
+    completed = instant_file(rollback, Action.ROLLBACK, State.COMPLETED)
+    table.store.create(completed, encode_rollback_metadata(metadata))
+    log.info(
+        "rollback.completed",
+        extra={"instant": rollback, "rolled_back": write.time, "deleted": len(deleted), "took_ms": took_ms},
+    )
+    return RollbackReport(
+        instant=rollback, rolled_back=write.time, action=write.action, deleted=deleted, took_ms=took_ms
+    )
+
+
+def abort(
+    table: OpenTable, time: InstantTime, action: Action, *, adopt: InstantTime | None, reason: str
+) -> LedgerState:
+    """Decide that the instant never commits, unless it is decided already."""
+    newest = load_timeline(table.store).newest
+
+    def decide(state: LedgerState) -> Decision | None:
+        if time in state.committed or time in state.aborted:
+            return None
+        newest_known = max((t for t in (newest, state.newest, time) if t is not None), default=None)
+        rollback = adopt or next_time(table.clock.now_ms(), newest_known)
+        return Decision(
+            kind=EntryKind.ABORT, instant=time, action=action, rollback=rollback, reason=reason
+        )
+
+    return table.ledger.append(decide)
+
+
+def _stored_plan(table: OpenTable, write: FailedWrite, rollback: InstantTime) -> RollbackPlan:
+    """The plan in storage; the first one stored is the one everybody carries out."""
+    path = instant_file(rollback, Action.ROLLBACK, State.REQUESTED)
+    plan = _read_plan(table, path)
+    if plan is None and table.store.stat(instant_file(rollback, Action.ROLLBACK, State.INFLIGHT)) is None:
+        if table.store.stat(path) is not None:
+            # Torn by a program whose creates are not atomic, and nothing was carried out yet.
+            table.store.delete(path)
+        table.store.create(path, encode_rollback_plan(plan_rollback(table, write)))
+        plan = _read_plan(table, path)
+    if plan is None:
+        raise TableDamaged("the plan of a running rollback cannot be read", file=path)
+    if plan.target != write.time:
+        raise TableDamaged("a rollback plan names another instant", file=path, target=plan.target)
+    return plan
+
+
+def plan_rollback(table: OpenTable, write: FailedWrite) -> RollbackPlan:
+    """What to delete: what the markers announce, or, without markers, what a listing finds."""
+    paths = [marker.data_path for marker in read_markers(table.store, write.time)]
+    if not paths and table.store.stat(instant_file(write.time, write.action, State.INFLIGHT)) is not None:
+        meta = META_FOLDER + "/"
+        paths = [path for path in table.store.paths("") if not path.startswith(meta)]
+    doomed = sorted({path for path in paths if _is_of(path, write.time)})
+    partitions = sorted({partition_of(path) for path in doomed})
+    return RollbackPlan(
+        write.time,
+        write.action,
+        tuple(
+            RollbackRequest(p, files=tuple(table.store.uri(f) for f in doomed if partition_of(f) == p))
+            for p in partitions
+        ),
+    )
+
+
+def _execute(table: OpenTable, write: FailedWrite, doomed: tuple[str, ...]) -> None:
+    completed = instant_file(write.time, write.action, State.COMPLETED)
+    if table.store.stat(completed) is not None:
+        raise TableDamaged("an instant is completed although it was aborted", file=completed)
+    failed = table.store.delete_all(doomed)
+    if failed:
+        raise StorageUnavailable("files of a failed write could not be deleted", first=failed[0], count=len(failed))
+    delete_markers(table.store, write.time)
+    table.store.delete(heartbeat_path(write.time))
+    table.store.delete(instant_file(write.time, write.action, State.INFLIGHT))
+    table.store.delete(instant_file(write.time, write.action, State.REQUESTED))
+
+
+def _planned_files(plan: RollbackPlan, time: InstantTime) -> tuple[str, ...]:
+    """The plan's files relative to the table, wherever the table was when it was planned."""
+    files: list[str] = []
+    for request in plan.requests:
+        if request.log_blocks:
+            raise TableDamaged("rolling back log blocks is not supported", instant=time)
+        for file in request.files:
+            name = file.rpartition("/")[2]
+            if not _is_of(name, time):
+                raise TableDamaged("a rollback plan names a file of another instant", file=file, instant=time)
+            files.append(in_partition(request.partition, name))
+    return tuple(files)
+
+
+def _metadata(plan: RollbackPlan, rollback: InstantTime, *, took_ms: int) -> RollbackMetadata:
+    return RollbackMetadata(
+        start_time=rollback,
+        time_taken_ms=took_ms,
+        total_files_deleted=sum(len(request.files) for request in plan.requests),
+        commits=(plan.target,),
+        partitions=tuple(RolledBackPartition(r.partition, r.files) for r in plan.requests),
+        instants=(RolledBackInstant(plan.target, plan.target_action),),
+    )
+
+
+def _pending_plans(table: OpenTable, timeline: Timeline) -> dict[InstantTime, InstantTime]:
+    """Target → rollback instant, for rollbacks that were requested and not completed."""
+    plans: dict[InstantTime, InstantTime] = {}
+    for instant in timeline.pending_rollbacks:
+        plan = _read_plan(table, instant_file(instant.time, Action.ROLLBACK, State.REQUESTED))
+        if plan is not None:
+            plans.setdefault(plan.target, instant.time)
+    return plans
+
+
+def _read_plan(table: OpenTable, path: str) -> RollbackPlan | None:
+    try:
+        return decode_rollback_plan(table.store.read(path))
+    except (FileNotFoundError, Malformed):
+        return None
+
+
+def _clustering(table: OpenTable, timeline: Timeline) -> frozenset[InstantTime]:
+    """Pending clustering: a plan to be carried out again, not a failed write."""
+    return frozenset(
+        instant.time
+        for instant in timeline.pending_writes
+        if instant.action is Action.REPLACECOMMIT and _is_clustering(table, instant)
+    )
+
+
+def _is_clustering(table: OpenTable, instant: Instant) -> bool:
+    path = instant_file(instant.time, instant.action, State.REQUESTED)
+    try:
+        return decode_replace_request(table.store.read(path)).is_clustering
+    except FileNotFoundError:
+        return False
+    except Malformed as error:
+        raise TableDamaged("a replacecommit's request cannot be read", file=path, cause=error) from error
+
+
+def _is_of(path: str, time: InstantTime) -> bool:
+    name = parse_base_file(path.rpartition("/")[2])
+    return name is not None and name.instant == time

@@ -1,0 +1,182 @@
+"""Drafts: files that are being written and have no place in the table yet.
+
+A draft is nameless where the file system allows it, so that a killed process
+leaves nothing. Otherwise, and to overwrite a file, it lies in the staging
+folder under a name that says whose it is:
+
+    <host>~<boot id>~<process id>~<unique>
+"""
+
+import errno
+import fcntl
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from holdfast.storage.disk import Disk
+from holdfast.storage.refusals import refusals
+
+_BOOT_ID_FILE = "/proc/sys/kernel/random/boot_id"
+_OWN_DESCRIPTORS = "/proc/self/fd"
+_NO_NAMELESS_FILES = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL})
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A file open for writing. `place` is None if it is nameless."""
+
+    descriptor: int
+    place: str | None
+
+
+class Drafts:
+    def __init__(self, staging: str, disk: Disk) -> None:
+        self._staging = staging
+        self._disk = disk
+
+    @contextmanager
+    def to_publish(self, folder: str, path: str) -> Iterator[Draft]:
+        """A draft for a new file in `folder`."""
+        with refusals(path):
+            descriptor = self._open_nameless(folder, path)
+        if descriptor is None:
+            with self.to_overwrite(path) as draft:
+                yield draft
+            return
+        try:
+            yield Draft(descriptor, None)
+        finally:
+            os.close(descriptor)
+
+    @contextmanager
+    def to_overwrite(self, path: str) -> Iterator[Draft]:
+        """A draft with a name, which is what it takes to get the place of another file."""
+        with refusals(path):
+            draft = self._disk.in_folder(self._staging, self._open_staged, path=path)
+        try:
+            yield draft
+        finally:
+            # Closing ends the lock that says the writer lives, so the name goes first.
+            if draft.place is not None:
+                with suppress(FileNotFoundError):
+                    os.unlink(draft.place)
+            os.close(draft.descriptor)
+
+    def finish(self, draft: Draft, path: str) -> None:
+        """Make the draft's content durable."""
+        # The kernel stamps files by a coarse tick, so two files that get the same inode number in turn
+        # could have the same version.
+        now_ns = time.time_ns()
+        os.utime(draft.descriptor, ns=(now_ns, now_ns))
+        self._disk.confirm(draft.descriptor, path)
+
+    def publish(self, draft: Draft, folder: str, *, path: str) -> bool:
+        """Give the finished draft its name in `folder`, durable. False if the name is taken."""
+        return self._disk.in_folder(folder, lambda: self._link(draft, folder, path), path=path)
+
+    def overwrite(self, draft: Draft, folder_descriptor: int, *, path: str) -> None:
+        """Let the finished draft take the place of the file in the open folder, durable."""
+        assert draft.place is not None, "only a draft with a name can take the place of a file"
+        os.replace(draft.place, os.path.basename(path), dst_dir_fd=folder_descriptor)
+        self._disk.confirm(folder_descriptor, path)
+
+    def sweep(self, name: str) -> bool:
+        """Remove a staged draft if its writer is certainly gone.
+
+        A writer holds a lock on its draft, and the kernel that both share ends
+        the lock with the writer. About another machine's writers nothing is known.
+        """
+        if not _is_of_this_machine(name):
+            return False
+        place = f"{self._staging}/{name}"
+        try:
+            descriptor = os.open(place, os.O_WRONLY)
+        except OSError:
+            return False
+        try:
+            self._disk.lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.unlink(place)
+        except OSError:
+            return False
+        finally:
+            os.close(descriptor)
+        return True
+
+    def _open_nameless(self, folder: str, path: str) -> int | None:
+        if not self._disk.has_nameless_files:
+            return None
+        flags = os.O_TMPFILE | os.O_WRONLY
+        try:
+            descriptor = self._disk.in_folder(folder, lambda: os.open(folder, flags, 0o666), path=path)
+        except OSError as error:
+            if error.errno in _NO_NAMELESS_FILES:
+                return None
+            raise
+        if not os.path.lexists(_link_to(descriptor)):
+            os.close(descriptor)
+            return None
+        return descriptor
+
+    def _open_staged(self) -> Draft:
+        while True:
+            place = f"{self._staging}/{_draft_name()}"
+            descriptor = os.open(place, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+            with suppress(OSError):  # Where nothing can be locked, nothing is swept either.
+                self._disk.lock(descriptor, fcntl.LOCK_EX)
+            if os.fstat(descriptor).st_nlink:
+                return Draft(descriptor, place)
+            os.close(descriptor)  # It was swept before it was locked.
+
+    def _link(self, draft: Draft, folder: str, path: str) -> bool:
+        source = draft.place or _link_to(draft.descriptor)
+        with self._disk.opened_folder(folder) as descriptor:
+            try:
+                # Only the call with directory descriptors follows the link in /proc to the file.
+                self._disk.link(
+                    source,
+                    os.path.basename(path),
+                    src_dir_fd=descriptor,
+                    dst_dir_fd=descriptor,
+                    follow_symlinks=True,
+                )
+                is_ours = True
+            except FileExistsError:
+                # When a reply is lost, NFS repeats the call and finds what the first one made.
+                names = os.fstat(draft.descriptor).st_nlink
+                is_ours = names == (1 if draft.place is None else 2)
+            # Also when another was first: the caller builds on a file whose writer may not have synced yet.
+            self._disk.confirm(descriptor, path)
+        return is_ours
+
+
+def _link_to(descriptor: int) -> str:
+    return f"{_OWN_DESCRIPTORS}/{descriptor}"
+
+
+def _draft_name() -> str:
+    return "~".join((_host(), _boot(), str(os.getpid()), uuid.uuid4().hex))
+
+
+def _is_of_this_machine(name: str) -> bool:
+    """Whether the kernel that knows the draft's writer runs here, or did before this machine restarted."""
+    parts = name.split("~")
+    if len(parts) != 4:
+        return False
+    host, boot, _, _ = parts
+    return host == _host() or (boot != "" and boot == _boot())
+
+
+def _host() -> str:
+    return os.uname().nodename.replace("~", "-").replace("/", "-")
+
+
+def _boot() -> str:
+    """The identity of this run of the kernel; empty where it has none."""
+    try:
+        with open(_BOOT_ID_FILE, encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,34 @@
+"""An open table: where it is, what its settings say, and the seams its operations use."""
+
+from dataclasses import dataclass, replace
+
+from holdfast.clock import Clock
+from holdfast.config.table import TableSettings
+from holdfast.host import Host
+from holdfast.storage.store import Store, StoreLocation
+from holdfast.table.properties_file import create_settings, read_settings
+from holdfast.timeline.ledger import Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTable:
+    store: Store
+    location: StoreLocation
+    settings: TableSettings
+    ledger: Ledger
+    clock: Clock
+    host: Host
+
+    def with_settings(self, settings: TableSettings) -> "OpenTable":
+        return replace(self, settings=settings)
+
+
+def open_existing(store: Store, location: StoreLocation, *, clock: Clock, host: Host) -> OpenTable:
+    return OpenTable(store, location, read_settings(store), Ledger(store, clock), clock, host)
+
+
+def create_new(
+    store: Store, location: StoreLocation, settings: TableSettings, *, clock: Clock, host: Host
+) -> OpenTable:
+    create_settings(store, settings, now_ms=clock.now_ms())
+    return open_existing(store, location, clock=clock, host=host)

@@ -1,0 +1,58 @@
+"""Publish: make a decided commit visible on the timeline.
+
+Whoever finds a COMMIT in the ledger whose completed file is missing creates
+that file from the entry's payload. Partition metafiles are part of
+publishing, so a write that fails never leaves one behind.
+"""
+
+import datetime as dt
+
+from holdfast.errors import TableDamaged
+from holdfast.format.commits import decode_commit
+from holdfast.format.malformed import Malformed
+from holdfast.format.partition_metafile import PartitionMetafile, encode_partition_metafile
+from holdfast.model.instant import Action, InstantTime, State
+from holdfast.model.names import PARTITION_METAFILE, in_partition, instant_file
+from holdfast.table.opened import OpenTable
+from holdfast.timeline.ledger import LedgerState
+from holdfast.timeline.timeline import Timeline
+
+
+def publish_decided(table: OpenTable, timeline: Timeline, state: LedgerState) -> bool:
+    """Publish every unpublished COMMIT in ledger order; whether there was any."""
+    published = {instant.time for instant in timeline.completed_commits}
+    waiting = [(c.slot, time, c.action) for time, c in state.committed.items() if time not in published]
+    for slot, time, action in sorted(waiting):
+        publish(table, time, action, payload=table.ledger.payload(slot))
+    return bool(waiting)
+
+
+def publish(table: OpenTable, time: InstantTime, action: Action, *, payload: bytes) -> None:
+    """Show one decided commit. Safe to repeat, by anybody.
+
+    A commit whose inflight file is gone was shown before and has since been
+    archived or rolled back by another Hudi program: it must not come back.
+    """
+    if table.store.stat(instant_file(time, action, State.INFLIGHT)) is None:
+        return
+    for partition in _partitions(payload, time):
+        _ensure_metafile(table, partition, time)
+    path = instant_file(time, action, State.COMPLETED)
+    if not table.store.create(path, payload) and table.store.read(path) != payload:
+        raise TableDamaged("a completed instant says something else than its ledger entry", file=path)
+
+
+def _partitions(payload: bytes, time: InstantTime) -> list[str]:
+    try:
+        return list(decode_commit(payload).partition_to_write_stats)
+    except Malformed as error:
+        raise TableDamaged("commit metadata in the ledger cannot be read", instant=time, cause=error) from error
+
+
+def _ensure_metafile(table: OpenTable, partition: str, time: InstantTime) -> None:
+    path = in_partition(partition, PARTITION_METAFILE)
+    if table.store.stat(path) is None:
+        depth = len(partition.split("/")) if partition else 0
+        moment = dt.datetime.fromtimestamp(table.clock.now_ms() / 1000, dt.UTC)
+        metafile = PartitionMetafile(time, depth)
+        table.store.create(path, encode_partition_metafile(metafile, moment=moment))

@@ -1,0 +1,232 @@
+"""The ledger: one append-only list of decisions per table.
+
+The timeline shows what happened; the ledger decides it. Entries are created
+exclusively in numbered slots, so all processes agree on one order. The
+outcome of an instant is the first COMMIT or ABORT that names it:
+
+    (no entry) ──BEGIN──► undecided ──COMMIT──► committed
+                              └──────ABORT───► aborted
+
+A decision is a function from the state so far to the next entry. It runs
+again whenever another process took the slot, so whatever it checked still
+holds in the slot it wins.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from holdfast.clock import Clock
+from holdfast.errors import OutcomeUnknown, StorageUnavailable, TableDamaged
+from holdfast.format.ledger_entries import (
+    Entry,
+    EntryKind,
+    decode_checkpoint,
+    decode_entry,
+    digest_of,
+    encode_checkpoint,
+    encode_entry,
+)
+from holdfast.format.malformed import Malformed
+from holdfast.host import Owner
+from holdfast.model.instant import Action, InstantTime
+from holdfast.model.names import CHECKPOINT_FOLDER, LEDGER_FOLDER
+from holdfast.storage.store import Store
+
+CHECKPOINT_AFTER = 50
+"""Commits since the last checkpoint that make the next one due."""
+_ATTEMPTS_ON_ERROR = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    action: Action
+    owner: Owner
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    action: Action
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class Aborted:
+    action: Action
+    rollback: InstantTime
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerState:
+    """What the entries up to `slot` say. Slot 0 is before the first entry."""
+
+    slot: int = 0
+    digest: str = ""
+    newest: InstantTime | None = None
+    """The greatest time ever given out, for writes and for rollbacks."""
+    begun: Mapping[InstantTime, Begun] = field(default_factory=dict)
+    committed: Mapping[InstantTime, Committed] = field(default_factory=dict)
+    """Since the last checkpoint; what lies before it is published."""
+    aborted: Mapping[InstantTime, Aborted] = field(default_factory=dict)
+    """For the table's life: files that appear late must still be recognised."""
+
+    def after(self, entry: Entry, digest: str) -> "LedgerState":
+        """The state with one more entry."""
+        begun, committed, aborted = dict(self.begun), dict(self.committed), dict(self.aborted)
+        time = entry.instant
+        is_decided = time in committed or time in aborted
+        match entry.kind:
+            case EntryKind.BEGIN:
+                assert entry.owner is not None, "BEGIN names its owner"
+                begun[time] = Begun(entry.action, entry.owner, entry.slot)
+            case EntryKind.COMMIT if not is_decided:
+                begun.pop(time, None)
+                committed[time] = Committed(entry.action, entry.slot)
+            case EntryKind.ABORT if not is_decided:
+                assert entry.rollback is not None, "ABORT names its rollback"
+                begun.pop(time, None)
+                aborted[time] = Aborted(entry.action, entry.rollback, entry.reason)
+        times = [t for t in (self.newest, time, entry.rollback) if t is not None]
+        return replace(
+            self,
+            slot=entry.slot,
+            digest=digest,
+            newest=max(times),
+            begun=begun,
+            committed=committed,
+            aborted=aborted,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What to write into the next slot."""
+
+    kind: EntryKind
+    instant: InstantTime
+    action: Action
+    owner: Owner | None = None
+    operation: str = ""
+    rollback: InstantTime | None = None
+    reason: str = ""
+    payload: bytes = b""
+
+
+class Ledger:
+    """The ledger of one table, as far as this process has read it."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._state: LedgerState | None = None
+
+    def read(self) -> LedgerState:
+        """Read to the end: everything appended before this call is in the result."""
+        state = self._state or self._newest_checkpoint()
+        while True:
+            try:
+                content = self._store.read(_slot_path(state.slot + 1))
+            except FileNotFoundError:
+                break
+            state = _folded(state, content)
+        self._state = state
+        return state
+
+    def append(self, decide: Callable[[LedgerState], Decision | None]) -> LedgerState:
+        """Write the decision into the next free slot, deciding anew each time the slot is lost.
+
+        Returns the state that ends with the new entry, or the state that made
+        `decide` return None. Raises `OutcomeUnknown` if storage fails so that
+        nobody can tell whether the entry was written: nothing may be deleted then.
+        """
+        while True:
+            state = self.read()
+            decision = decide(state)
+            if decision is None:
+                return state
+            entry = Entry(
+                slot=state.slot + 1,
+                previous=state.digest,
+                kind=decision.kind,
+                token=self._clock.unique(),
+                instant=decision.instant,
+                action=decision.action,
+                written_at_ms=self._clock.now_ms(),
+                owner=decision.owner,
+                operation=decision.operation,
+                rollback=decision.rollback,
+                reason=decision.reason,
+            )
+            content = encode_entry(entry, decision.payload)
+            if self._create(_slot_path(entry.slot), content):
+                self._state = state.after(entry, digest_of(content))
+                return self._state
+
+    def payload(self, slot: int) -> bytes:
+        """The payload of an entry, e.g. the commit metadata of a COMMIT."""
+        path = _slot_path(slot)
+        try:
+            return decode_entry(self._store.read(path))[1]
+        except (FileNotFoundError, Malformed) as error:
+            raise TableDamaged("ledger entry cannot be read", file=path, cause=error) from error
+
+    def checkpoint(self, state: LedgerState) -> None:
+        """Store `state`, whose commits are all published, so that readers start there.
+
+        Equal states give equal bytes, so it does not matter who writes one first.
+        """
+        trimmed = replace(state, committed={})
+        self._store.create(_checkpoint_path(state.slot), encode_checkpoint(trimmed))
+        if self._state is state:
+            self._state = trimmed
+
+    def _create(self, path: str, content: bytes) -> bool:
+        """Whether the slot is ours. An error is answered by asking again, never by a guess.
+
+        The same bytes are offered again: a slot holds either our entry, in
+        which case it is ours whoever reported what, or somebody else's.
+        """
+        last_error: StorageUnavailable | None = None
+        for _ in range(_ATTEMPTS_ON_ERROR):
+            try:
+                return self._store.create(path, content) or self._store.read(path) == content
+            except FileNotFoundError as error:
+                raise TableDamaged("a ledger entry vanished", file=path) from error
+            except StorageUnavailable as error:
+                last_error = error
+        raise OutcomeUnknown(
+            "storage failed while a decision was written",
+            file=path,
+            cause=last_error,
+            hint="nothing was deleted; the next operation on the table finds out and goes on",
+        ) from last_error
+
+    def _newest_checkpoint(self) -> LedgerState:
+        files = self._store.folder(CHECKPOINT_FOLDER).files
+        if not files:
+            return LedgerState()
+        path = files[-1].path
+        try:
+            return decode_checkpoint(self._store.read(path), LedgerState)
+        except Malformed as error:
+            raise TableDamaged("ledger checkpoint cannot be read", file=path, cause=error) from error
+
+
+def _folded(state: LedgerState, content: bytes) -> LedgerState:
+    path = _slot_path(state.slot + 1)
+    try:
+        entry, _, digest = decode_entry(content)
+    except Malformed as error:
+        raise TableDamaged("ledger entry cannot be read", file=path, cause=error) from error
+    if entry.slot != state.slot + 1 or entry.previous != state.digest:
+        raise TableDamaged("ledger entry does not follow its predecessor", file=path)
+    return state.after(entry, digest)
+
+
+def _slot_path(slot: int) -> str:
+    return f"{LEDGER_FOLDER}/{slot:020d}"
+
+
+def _checkpoint_path(slot: int) -> str:
+    return f"{CHECKPOINT_FOLDER}/{slot:020d}"

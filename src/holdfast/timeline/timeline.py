@@ -1,0 +1,89 @@
+"""The timeline: the instants of a table, as the files in `.hoodie` show them.
+
+A reader, ours or anybody else's, sees exactly what the timeline shows. It
+decides nothing; that is the ledger's part.
+"""
+
+import datetime as dt
+from dataclasses import dataclass
+from functools import cached_property
+
+from holdfast.errors import TableDamaged
+from holdfast.model.instant import COMMIT_ACTIONS, Action, Instant, InstantTime, State
+from holdfast.model.names import META_FOLDER, instant_file, parse_instant_file
+from holdfast.storage.store import Store
+
+_SHOWN_AS = {Action.COMPACTION: Action.COMMIT, Action.LOGCOMPACTION: Action.DELTACOMMIT}
+_RANK = {State.REQUESTED: 0, State.INFLIGHT: 1, State.COMPLETED: 2}
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Instants in ascending order of time, each in the furthest state it reached."""
+
+    instants: tuple[Instant, ...]
+
+    @cached_property
+    def completed_commits(self) -> tuple[Instant, ...]:
+        """What queries see."""
+        return tuple(i for i in self.instants if i.is_completed and i.action in COMMIT_ACTIONS)
+
+    @cached_property
+    def pending_writes(self) -> tuple[Instant, ...]:
+        """Commits that did not finish: failed, or still running."""
+        return tuple(i for i in self.instants if not i.is_completed and i.action in COMMIT_ACTIONS)
+
+    @cached_property
+    def pending_rollbacks(self) -> tuple[Instant, ...]:
+        return tuple(i for i in self.instants if not i.is_completed and i.action is Action.ROLLBACK)
+
+    @property
+    def newest(self) -> InstantTime | None:
+        return self.instants[-1].time if self.instants else None
+
+    @property
+    def last_commit(self) -> Instant | None:
+        return self.completed_commits[-1] if self.completed_commits else None
+
+    @property
+    def first_commit_time(self) -> InstantTime | None:
+        """Files of older instants were committed and archived."""
+        return self.completed_commits[0].time if self.completed_commits else None
+
+    def find(self, time: str, action: Action | None = None) -> Instant | None:
+        """The instant with that time; the action matters where a savepoint shares its commit's time."""
+        for instant in self.instants:
+            if instant.time == time and (
+                instant.action is action or (action is None and instant.action is not Action.SAVEPOINT)
+            ):
+                return instant
+        return None
+
+
+def load_timeline(store: Store) -> Timeline:
+    """Read the active timeline: one listing, no file content."""
+    furthest: dict[tuple[InstantTime, Action], Instant] = {}
+    for file in store.folder(META_FOLDER).files:
+        parsed = parse_instant_file(file.path.rpartition("/")[2])
+        if parsed is None:
+            continue
+        time, action, state = parsed
+        done = dt.datetime.fromtimestamp(file.modified_ms / 1000, dt.UTC) if state is State.COMPLETED else None
+        instant = Instant(time, action, state, done)
+        key = (time, _SHOWN_AS.get(action, action))
+        known = furthest.get(key)
+        if known is None or _RANK[known.state] < _RANK[state]:
+            furthest[key] = instant
+    return Timeline(tuple(sorted(furthest.values(), key=lambda i: (i.time, i.action))))
+
+
+def read_completed(store: Store, instant: Instant) -> bytes:
+    """The content of a completed instant's file; empty or absent content is damage."""
+    path = instant_file(instant.time, instant.action, State.COMPLETED)
+    try:
+        content = store.read(path)
+    except FileNotFoundError as error:
+        raise TableDamaged("a completed instant's file is missing", file=path) from error
+    if not content:
+        raise TableDamaged("a completed instant's file is empty", file=path)
+    return content

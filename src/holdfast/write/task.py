@@ -1,0 +1,189 @@
+"""The part of a write that runs in a task: rows in, base files out.
+
+The same code runs in Spark's Python workers and in the process itself. Rows
+come as Arrow batches, sorted so that those of a partition stand together; one
+file is open at a time. A marker is left before each file.
+"""
+
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.config.table import TableSettings
+from holdfast.config.write import WriteSettings
+from holdfast.errors import Fenced, InvalidRequest
+from holdfast.files.base_file import BaseFileWriter, Encoding
+from holdfast.files.partition_column import partition_column
+from holdfast.format.commits import WriteStat
+from holdfast.format.record_keys import find_bad_key, record_keys
+from holdfast.model.instant import Action, InstantTime, State
+from holdfast.model.names import BaseFileName, in_partition, instant_file
+from holdfast.storage.store import Store
+from holdfast.table.markers import leave_marker
+
+_SAMPLE_ROWS = 2048
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskIdentity:
+    """Distinguishes attempts: two attempts at one task never write the same name."""
+
+    task: int
+    stage: int
+    attempt: int
+
+    @property
+    def write_token(self) -> str:
+        return f"{self.task}-{self.stage}-{self.attempt}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRequest:
+    """What every task of a write needs to know."""
+
+    instant: InstantTime
+    action: Action
+    schema: pa.Schema
+    table: TableSettings
+    write: WriteSettings
+
+
+def write_rows(
+    store: Store, request: TaskRequest, identity: TaskIdentity, batches: Iterable[pa.RecordBatch]
+) -> Iterator[WriteStat]:
+    """Write the batches into new file groups; one stat per file, as each is finished."""
+    files = _Files(store, request, identity)
+    try:
+        for batch in batches:
+            rows = _as_stored(batch, request.schema)
+            keys = _checked_keys(rows, request.table)
+            for partition, start, count in _runs(rows, request.table):
+                piece, piece_keys = rows.slice(start, count), keys.slice(start, count)
+                yield from files.write(partition, piece, piece_keys)
+        yield from files.finish()
+    except BaseException as error:
+        files.discard(error)
+        raise
+
+
+def check_batch(rows: pa.RecordBatch, table: TableSettings) -> None:
+    """Refuse rows without a key or with an impossible partition."""
+    _checked_keys(rows, table)
+    if table.partition_by:
+        partition_column(rows, table)
+
+
+class _Files:
+    """The one open file of a task, and the names of those to come."""
+
+    def __init__(self, store: Store, request: TaskRequest, identity: TaskIdentity) -> None:
+        self._store = store
+        self._request = request
+        self._identity = identity
+        self._prefix = uuid.uuid4()
+        self._opened = 0
+        self._encoding: Encoding | None = None
+        self._partition = ""
+        self._file: BaseFileWriter | None = None
+
+    def write(self, partition: str, rows: pa.RecordBatch, keys: pa.Array) -> Iterator[WriteStat]:
+        limit = self._request.write.max_file_bytes
+        step = max(1, rows.num_rows * limit // max(rows.nbytes, 1))
+        for start in range(0, rows.num_rows, step):
+            if self._file is not None and (partition != self._partition or self._file.is_full):
+                yield from self.finish()
+            if self._file is None:
+                self._file = self._open(partition, rows)
+            self._file.write(rows.slice(start, step), keys.slice(start, step))
+
+    def finish(self) -> Iterator[WriteStat]:
+        if self._file is None:
+            return
+        stat, self._file = self._file.close(), None
+        self._withdraw_if_late(stat)
+        yield stat
+
+    def discard(self, error: BaseException) -> None:
+        if self._file is not None:
+            self._file.discard(error)
+
+    def _open(self, partition: str, sample: pa.RecordBatch) -> BaseFileWriter:
+        request = self._request
+        if self._encoding is None:
+            self._encoding = _encoding(request, sample)
+        name = BaseFileName(f"{self._prefix}-{self._opened}", self._identity.write_token, request.instant)
+        self._opened += 1
+        self._partition = partition
+        leave_marker(self._store, request.instant, in_partition(partition, str(name)))
+        return BaseFileWriter(self._store, name, partition, self._encoding)
+
+    def _withdraw_if_late(self, stat: WriteStat) -> None:
+        """Remove the file again if the write was decided while it was being written.
+
+        This attempt has not reported the file, so no commit names it; left
+        behind, it would be taken for data of the instant by every reader.
+        """
+        instant, action = self._request.instant, self._request.action
+        is_running = self._store.stat(instant_file(instant, action, State.INFLIGHT)) is not None
+        is_completed = self._store.stat(instant_file(instant, action, State.COMPLETED)) is not None
+        if is_completed or not is_running:
+            assert stat.path is not None
+            self._store.delete(stat.path)
+            raise Fenced("the write was decided while this task still wrote", instant=instant)
+
+
+def _as_stored(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    columns = [
+        column if column.type == field.type else pc.cast(column, field.type)
+        for field, column in ((field, batch.column(field.name)) for field in schema)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _checked_keys(rows: pa.RecordBatch, table: TableSettings) -> pa.Array:
+    columns = [(name, rows.column(name)) for name in table.record_key]
+    bad_row = find_bad_key(columns)
+    if bad_row is not None:
+        raise InvalidRequest(
+            "a record has no key",
+            columns=", ".join(table.record_key),
+            record=dict(zip(rows.schema.names, (str(c[bad_row].as_py()) for c in rows.columns), strict=True)),
+            hint="every record needs a key that is neither null nor empty",
+        )
+    return record_keys(columns, complex_form=table.has_complex_keys)
+
+
+def _runs(rows: pa.RecordBatch, table: TableSettings) -> Iterator[tuple[str, int, int]]:
+    """Stretches of rows with one partition path: path, first row, number of rows."""
+    if rows.num_rows == 0:
+        return
+    if not table.partition_by:
+        yield "", 0, rows.num_rows
+        return
+    paths = partition_column(rows, table)
+    codes = paths.indices.to_numpy()
+    starts = np.flatnonzero(np.append(True, codes[1:] != codes[:-1]))
+    ends = np.append(starts[1:], len(codes))
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        yield paths.dictionary[int(codes[start])].as_py(), start, end - start
+
+
+def _encoding(request: TaskRequest, sample: pa.RecordBatch) -> Encoding:
+    head = sample.slice(0, _SAMPLE_ROWS)
+    repeating = [
+        field.name
+        for field, column in zip(request.schema, head.columns, strict=True)
+        if pa.types.is_nested(field.type) or pc.count_distinct(column).as_py() * 2 <= len(column)
+    ]
+    return Encoding(
+        schema=request.schema,
+        table_name=request.table.name,
+        compression=request.write.compression,
+        bloom_error_rate=request.write.bloom_error_rate,
+        max_file_bytes=request.write.max_file_bytes,
+        dictionary_columns=tuple(repeating),
+    )

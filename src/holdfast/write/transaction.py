@@ -1,0 +1,239 @@
+"""One write, from its first entry in the ledger to its last.
+
+    recover ─► BEGIN ─► heartbeat, requested, inflight ─► files ─► COMMIT ─► publish ─► tidy
+
+Before COMMIT is in the ledger nobody sees anything, and the next write removes
+it. After it the write stands, whoever publishes it. An error between the two
+aborts and cleans up at once; a crash leaves that to the next write.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from holdfast.concurrency.heartbeats import Heartbeat
+from holdfast.config.write import WriteSettings
+from holdfast.errors import Fenced, HoldfastError, OutcomeUnknown, StorageUnavailable, WriterActive
+from holdfast.format.commits import CommitMetadata, WriteStat, encode_commit, inflight_metadata
+from holdfast.format.ledger_entries import EntryKind
+from holdfast.host import Owner
+from holdfast.model.instant import Action, InstantTime, State, next_time
+from holdfast.model.names import heartbeat_path, instant_file
+from holdfast.model.reports import Commit, RollbackReport
+from holdfast.services.rollback import FailedWrite, is_alive, roll_back, roll_back_failed_writes
+from holdfast.services.sweep import reconcile
+from holdfast.table.markers import delete_markers
+from holdfast.table.metadata_table import drop_metadata_table
+from holdfast.table.opened import OpenTable
+from holdfast.table.properties_file import read_settings
+from holdfast.table.publish import publish, publish_decided
+from holdfast.timeline.ledger import CHECKPOINT_AFTER, Decision, LedgerState
+from holdfast.timeline.timeline import load_timeline
+
+log = logging.getLogger(__name__)
+
+_BEGIN_ATTEMPTS = 5
+_PUBLISH_ATTEMPTS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteRequest:
+    operation: str
+    action: Action
+    schema: str
+    """The table's schema after this write, as Avro JSON without meta columns."""
+    settings: WriteSettings
+
+
+Produce = Callable[[InstantTime], Sequence[WriteStat]]
+"""Write the data files of an instant and say what each holds."""
+
+
+def run_write(table: OpenTable, request: WriteRequest, produce: Produce) -> Commit:
+    """Carry out one write. See the module for what a failure leaves."""
+    table.settings.check_writable()
+    drop_metadata_table(table)
+    instant, owner, recovered = _begin(table, request)
+    heartbeat = Heartbeat(table, instant, owner, interval_ms=request.settings.heartbeat_interval_ms)
+    with heartbeat:
+        try:
+            stats = _write_files(table, request, instant, produce)
+            payload = _prepared(table, request, instant, stats)
+        except Exception as error:
+            heartbeat.stop()
+            _give_up(table, instant, request.action, error)
+            raise
+        decided = _decide(table, request, instant, payload)
+        _show(table, request, instant, payload, decided)
+    problems = _tidy(table, instant, decided)
+    return _report(request, instant, stats, recovered, problems)
+
+
+def _begin(table: OpenTable, request: WriteRequest) -> tuple[InstantTime, Owner, tuple[RollbackReport, ...]]:
+    """Remove what dead writers left, then claim an instant no other writer can have."""
+    owner = table.host.owner(table.clock.unique())
+    recovered: tuple[RollbackReport, ...] = ()
+    for _ in range(_BEGIN_ATTEMPTS):
+        recovered += roll_back_failed_writes(table)
+        newest = load_timeline(table.store).newest
+        claimed: list[InstantTime] = []
+
+        def decide(state: LedgerState, newest: InstantTime | None = newest) -> Decision | None:
+            claimed.clear()
+            if state.begun:
+                return None
+            known = [time for time in (newest, state.newest) if time is not None]
+            time = next_time(table.clock.now_ms(), max(known, default=None))
+            claimed.append(time)
+            return Decision(
+                kind=EntryKind.BEGIN,
+                instant=time,
+                action=request.action,
+                owner=owner,
+                operation=request.operation,
+            )
+
+        state = table.ledger.append(decide)
+        if claimed:
+            return claimed[0], owner, recovered
+        _refuse_if_alive(table, state)
+    raise WriterActive("other writers keep starting on this table", hint="write from one process at a time")
+
+
+def _refuse_if_alive(table: OpenTable, state: LedgerState) -> None:
+    for time, begun in state.begun.items():
+        if is_alive(table, FailedWrite(time, begun.action, begun.owner, None)):
+            raise WriterActive(
+                "another write is running on this table",
+                instant=time,
+                owner=begun.owner,
+                hint="wait until it has finished, or stop it",
+            )
+
+
+def _write_files(
+    table: OpenTable, request: WriteRequest, instant: InstantTime, produce: Produce
+) -> Sequence[WriteStat]:
+    requested = instant_file(instant, request.action, State.REQUESTED)
+    inflight = instant_file(instant, request.action, State.INFLIGHT)
+    table.store.create(requested, b"")
+    table.store.create(inflight, inflight_metadata(request.operation))
+    return produce(instant)
+
+
+def _prepared(
+    table: OpenTable, request: WriteRequest, instant: InstantTime, stats: Sequence[WriteStat]
+) -> bytes:
+    """Remove files of attempts that do not count, and build what will be committed."""
+    read_settings(table.store).check_writable()
+    committed = frozenset(stat.path for stat in stats if stat.path is not None)
+    failed = table.store.delete_all(reconcile(table, instant, committed))
+    if failed:
+        raise StorageUnavailable("a file of a failed attempt could not be deleted", file=failed[0])
+    by_partition: dict[str, list[WriteStat]] = {}
+    for stat in stats:
+        by_partition.setdefault(stat.partition_path or "", []).append(stat)
+    return encode_commit(
+        CommitMetadata(
+            by_partition, extra_metadata={"schema": request.schema}, operation_type=request.operation
+        )
+    )
+
+
+def _decide(table: OpenTable, request: WriteRequest, instant: InstantTime, payload: bytes) -> LedgerState:
+    """Put COMMIT into the ledger, unless somebody has put ABORT there before."""
+
+    def decide(state: LedgerState) -> Decision | None:
+        if instant in state.aborted:
+            raise Fenced(
+                "this write was rolled back by another process",
+                instant=instant,
+                reason=state.aborted[instant].reason,
+                hint="nothing of it is visible; run the write again",
+            )
+        if instant in state.committed:
+            return None
+        return Decision(
+            kind=EntryKind.COMMIT,
+            instant=instant,
+            action=request.action,
+            operation=request.operation,
+            payload=payload,
+        )
+
+    return table.ledger.append(decide)
+
+
+def _show(
+    table: OpenTable, request: WriteRequest, instant: InstantTime, payload: bytes, decided: LedgerState
+) -> None:
+    """Publish in the ledger's order."""
+    for attempt in range(1, _PUBLISH_ATTEMPTS + 1):
+        try:
+            if len(decided.committed) > 1:
+                publish_decided(table, load_timeline(table.store), decided)
+            publish(table, instant, request.action, payload=payload)
+        except StorageUnavailable as error:
+            if attempt == _PUBLISH_ATTEMPTS:
+                raise OutcomeUnknown(
+                    "the write is committed but could not be shown yet",
+                    instant=instant,
+                    cause=error,
+                    hint="the next operation on the table shows it; do not write the rows again",
+                ) from error
+        else:
+            return
+
+
+def _tidy(table: OpenTable, instant: InstantTime, decided: LedgerState) -> tuple[str, ...]:
+    """Remove what the running write needed. What fails here is swept by the next write."""
+    problems: list[str] = []
+    for step in (
+        lambda: delete_markers(table.store, instant),
+        lambda: table.store.delete(heartbeat_path(instant)),
+        lambda: _checkpoint_if_due(table, decided),
+    ):
+        try:
+            step()
+        except HoldfastError as error:
+            log.warning("commit.tidy_failed", extra={"instant": instant, "cause": str(error)})
+            problems.append(str(error))
+    return tuple(problems)
+
+
+def _checkpoint_if_due(table: OpenTable, decided: LedgerState) -> None:
+    if len(decided.committed) >= CHECKPOINT_AFTER:
+        table.ledger.checkpoint(decided)
+
+
+def _give_up(table: OpenTable, instant: InstantTime, action: Action, error: Exception) -> None:
+    """Roll this write back at once. If that fails too, the next write does it."""
+    try:
+        roll_back(table, FailedWrite(instant, action, None, None), reason=str(error)[:500])
+    except HoldfastError as second:
+        log.warning("rollback.postponed", extra={"instant": instant, "cause": str(second)})
+        error.add_note(f"rolling the write back failed too and is left to the next write: {second}")
+
+
+def _report(
+    request: WriteRequest,
+    instant: InstantTime,
+    stats: Sequence[WriteStat],
+    recovered: tuple[RollbackReport, ...],
+    problems: tuple[str, ...],
+) -> Commit:
+    return Commit(
+        instant=instant,
+        action=request.action,
+        operation=request.operation,
+        records_written=sum(stat.num_writes for stat in stats),
+        records_inserted=sum(stat.num_inserts for stat in stats),
+        records_updated=sum(stat.num_update_writes for stat in stats),
+        records_deleted=sum(stat.num_deletes for stat in stats),
+        files_written=len(stats),
+        bytes_written=sum(stat.total_write_bytes for stat in stats),
+        partitions=tuple(sorted({stat.partition_path or "" for stat in stats})),
+        rolled_back=recovered,
+        post_commit_errors=problems,
+    )
+

@@ -1,0 +1,72 @@
+"""Tables that Apache Hudi wrote, and ways to damage bytes."""
+
+import os
+import random
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+HUDI_TABLES = (
+    "cow_v6_empty",
+    "cow_v6_nonpartitioned",
+    "cow_v6_simplekeygen_hivestyle_no_metafields",
+    "cow_v6_simplekeygen_nonhivestyle",
+    "cow_v6_simplekeygen_nonhivestyle_overwritetable",
+    "cow_v6_timebasedkeygen_nonhivestyle",
+    "mor_avro_v6_trips_8i1u",
+    "mor_parquet_v6_complexkeygen_hivestyle",
+    "mor_parquet_v6_empty",
+    "mor_parquet_v6_nonpartitioned",
+    "mor_parquet_v6_simplekeygen_hivestyle_no_metafields",
+    "mor_parquet_v6_simplekeygen_nonhivestyle",
+    "mor_parquet_v6_simplekeygen_nonhivestyle_overwritetable",
+)
+
+_FLIPS = 3000
+_REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def hudi_fixture(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Unpack a fresh copy of a table that Apache Hudi wrote."""
+    folder = Path(os.environ.get("HOLDFAST_FIXTURES", _REPOSITORY.parent / "shared" / "fixtures"))
+
+    def unpack(name: str) -> Path:
+        archive = folder / f"{name}.zip"
+        if not archive.is_file():
+            pytest.skip(f"no {archive.name} in {folder}; set HOLDFAST_FIXTURES to the folder that has it")
+        copy = tmp_path_factory.mktemp("hudi")
+        with zipfile.ZipFile(archive) as content:
+            content.extractall(copy)
+        return copy / name
+
+    return unpack
+
+
+@pytest.fixture(scope="session", params=HUDI_TABLES)
+def hudi_table(request: pytest.FixtureRequest, hudi_fixture: Callable[[str], Path]) -> Path:
+    """Each of the tables in turn. It is shared: read it, do not write into it."""
+    return hudi_fixture(request.param)
+
+
+@pytest.fixture(scope="session")
+def damaged() -> Callable[[bytes], Iterator[bytes]]:
+    """Every truncation of some bytes, then thousands of copies with a few wrong places."""
+
+    def damage(content: bytes) -> Iterator[bytes]:
+        for size in range(len(content)):
+            yield content[:size]
+        chance = random.Random(len(content))
+        for _ in range(_FLIPS):
+            copy = bytearray(content)
+            for _ in range(chance.choice((1, 1, 2, 8))):
+                at = chance.randrange(len(copy))
+                copy[at] = chance.choice((copy[at] ^ 1 << chance.randrange(8), chance.randrange(256), 0xFF))
+            yield bytes(copy)
+        for _ in range(_FLIPS // 10):
+            at = chance.randrange(len(content))
+            yield content[:at] + chance.randbytes(chance.randrange(12)) + content[at + chance.randrange(12) :]
+
+    return damage
