@@ -70,3 +70,12 @@ def damaged() -> Callable[[bytes], Iterator[bytes]]:
             yield content[:at] + chance.randbytes(chance.randrange(12)) + content[at + chance.randrange(12) :]
 
     return damage
+
+
+def pytest_configure(config):
+    config.summary_lines = []
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    for line in config.summary_lines:
+        terminalreporter.write_line(line)

@@ -51,9 +51,7 @@ class HoldfastError(Exception):
         return _rebuild, (type(self), self.message, self.hint, self.facts)
 
 
-def _rebuild(
-    kind: type[HoldfastError], message: str, hint: str, facts: dict[str, object]
-) -> HoldfastError:
+def _rebuild(kind: type[HoldfastError], message: str, hint: str, facts: dict[str, object]) -> HoldfastError:
     return kind(message, hint=hint, **facts)
 
 

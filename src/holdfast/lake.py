@@ -129,6 +129,12 @@ class Table:
         found = snapshot(self._opened, as_of=as_of, read_optimized=True)
         return [self._opened.store.uri(path) for path in found.paths]
 
+    def schema(self) -> pa.Schema | None:
+        """The data columns; None before the first write of a table without a schema."""
+        from holdfast.table.schema import table_schema
+
+        return table_schema(self._opened, load_timeline(self._opened.store))
+
     def timeline(self) -> list[Instant]:
         """The instants of the active timeline, oldest first."""
         return list(load_timeline(self._opened.store).instants)

@@ -198,6 +198,7 @@ def test_a_schema_by_which_few_bytes_would_make_an_endless_value_is_refused(sche
         b"nonsense",
         b"\xff",
         b"[" * 100_000,
+        b'{"type":"fixed","name":"F","size":' + b"9" * 5000 + b"}",
         b'{"type":' * 2_000 + b'"int"' + b"}" * 2_000,
         b'{"type":"record","name":"R","fields":[{"name":"f","type":' + b"[" * 600 + b"]" * 600 + b"}]}",
         "int",

@@ -99,12 +99,17 @@ def test_any_bytes_are_read_or_refused(content):
     assert parse_properties(render_properties(values, comments=[])) == values
 
 
-def test_a_long_run_of_backslashes_is_read_quickly():
-    text = b"a=" + b"\\" * 400_000 + b"\n"
-
-    values = parse_properties(text)
-
-    assert values == {"a": "\\" * 200_000}
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b"a=" + b"\\" * 400_000 + b"\n", {"a": "\\" * 200_000}),
+        (b"\\\n" * 400_000 + b"a=b\n", {"a": "b"}),
+        (b"a=" + b"b\\\n" * 400_000 + b"c\n", {"a": "b" * 400_000 + "c"}),
+    ],
+)
+def test_long_runs_are_read_in_the_time_of_their_length(text, expected):
+    assert parse_properties(text) == expected
 
 
 def test_the_checksum_covers_database_and_table():

@@ -57,6 +57,20 @@ def test_a_record_of_another_kind_is_refused(field_type):
         decode_replace_request(encode_container(schema, {"operationType": value}))
 
 
+def test_a_record_with_an_unspeakable_field_name_is_refused():
+    fields = [("\ud800", "int"), ("operationType", "null"), ("clusteringPlan", "null")]
+    schema = {
+        "type": "record",
+        "name": "R",
+        "fields": [{"name": name, "type": kind} for name, kind in fields],
+    }
+
+    with pytest.raises(Malformed, match="replace request"):
+        decode_replace_request(
+            encode_container(schema, {name: 1 if kind == "int" else None for name, kind in fields})
+        )
+
+
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("content", [encode_replace_request(), clustering_request("CLUSTER")])
 def test_a_damaged_request_is_read_or_refused(damaged, content):

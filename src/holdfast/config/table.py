@@ -91,7 +91,10 @@ class TableSettings:
             ("merge-on-read writes", self.table_type is TableType.MERGE_ON_READ),
             ("tables without meta columns", not self.populates_meta_columns),
             ("change data capture", _flag(self.properties, "hoodie.table.cdc.enabled")),
-            ("dropped partition columns", _flag(self.properties, "hoodie.datasource.write.drop.partition.columns")),
+            (
+                "dropped partition columns",
+                _flag(self.properties, "hoodie.datasource.write.drop.partition.columns"),
+            ),
             ("key generator " + self.key_generator, self.key_generator not in tuple(KeyGenerator)),
             ("generated record keys", not self.record_key),
         ):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import Self
+from typing import Any, Self
 
 from holdfast.config.options import HONOURED, recognise
 from holdfast.errors import InvalidOption
@@ -48,7 +48,7 @@ class WriteSettings:
         return cls(**{name: _converted(name, text, kinds[name]) for name, text in found.items()})
 
 
-def _converted(setting: str, text: str, kind: type) -> object:
+def _converted(setting: str, text: str, kind: type[Any]) -> Any:
     spelled = text.strip()
     try:
         if kind is str:

@@ -117,13 +117,20 @@ def _header(source: _Source) -> dict[str, bytes]:
 def _schema(text: bytes) -> Any:
     """The schema in the header, ready for fastavro."""
     try:
-        schema = _reduced(json.loads(text), "", set())
+        schema = _reduced(_json(text), "", set())
         if not isinstance(schema, dict) or schema["type"] != "record":
             raise Malformed("the container's schema is not that of a record")
         return parse_schema(schema)
     # Schemas nest, so a deep one exhausts the stack before it is refused.
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError, SchemaParseException) as error:
+    except (RecursionError, SchemaParseException) as error:
         raise Malformed(f"the container's schema is unreadable: {error}") from error
+
+
+def _json(text: bytes) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise Malformed(f"the container's schema is not JSON: {error}") from error
 
 
 def _reduced(schema: Any, namespace: str, known: set[str]) -> Any:

@@ -125,16 +125,18 @@ def decode_bloom(text: str, type_code: str | None) -> BloomFilter:
         content = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
         raise Malformed(f"bloom filter is not Base64: {error}") from error
-    match type_code:
-        case "DYNAMIC_V0":
-            return _decode_dynamic(content)
-        case "SIMPLE" | None:
-            shape = _decode_header(content, 0)
-            row = _decode_row(content, _HEADER.size, shape=shape)
-            _check_length(content, _HEADER.size + shape.size_bytes)
-            return BloomFilter(shape, (row,), row_capacity=0, newest_row_keys=0)
-        case _:
-            raise Malformed(f"unknown type of bloom filter: {type_code!r}")
+    if type_code == DYNAMIC:
+        return _decode_dynamic(content)
+    if type_code in (SIMPLE, None):
+        return _decode_simple(content)
+    raise Malformed(f"unknown type of bloom filter: {type_code!r}")
+
+
+def _decode_simple(content: bytes) -> BloomFilter:
+    shape = _decode_header(content, 0)
+    _check_length(content, _HEADER.size + shape.size_bytes)
+    row = _decode_row(content, _HEADER.size, shape=shape)
+    return BloomFilter(shape, (row,), row_capacity=0, newest_row_keys=0)
 
 
 def _decode_dynamic(content: bytes) -> BloomFilter:
@@ -170,8 +172,6 @@ def _decode_header(content: bytes, position: int) -> BloomShape:
 
 
 def _decode_row(content: bytes, position: int, *, shape: BloomShape) -> _Bytes:
-    if len(content) < position + shape.size_bytes:
-        raise Malformed("bloom filter ends inside its bits")
     return np.frombuffer(content, dtype=np.uint8, count=shape.size_bytes, offset=position)
 
 

@@ -100,19 +100,20 @@ def _java_instant(moment: dt.datetime) -> str:
 
 def _logical_lines(text: str) -> Iterator[str]:
     """Entries, each on one line: continuations joined, comments and blank lines left out."""
-    parts: list[str] = []
+    entry = ""
+    continues = False
     for natural in _LINE_END.split(text):
         line = natural.lstrip(_BLANKS)
-        if not any(parts) and (not line or line[0] in "#!"):
-            parts = []
+        if not entry and (not line or line[0] in "#!"):
+            continues = False
             continue
         continues = (len(line) - len(line.rstrip("\\"))) % 2 == 1
-        parts.append(line[:-1] if continues else line)
+        entry += line[:-1] if continues else line
         if not continues:
-            yield "".join(parts)
-            parts = []
-    if parts:
-        yield "".join(parts)
+            yield entry
+            entry = ""
+    if continues:
+        yield entry
 
 
 def _unescaped(text: str) -> str:

@@ -50,9 +50,10 @@ def find_bad_key(columns: Sequence[tuple[str, pa.Array]]) -> int | None:
     """The first row whose key columns are all null or empty, so that nothing names it."""
     nameless: pa.Array | None = None
     for _, column in columns:
-        absent = pc.is_null(column)
-        if _is_text(column.type):
-            absent = pc.or_kleene(absent, pc.equal(pc.binary_length(column), 0))
+        values = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+        absent = pc.is_null(values)
+        if _is_text(values.type):
+            absent = pc.or_kleene(absent, pc.equal(pc.binary_length(values), 0))
         nameless = absent if nameless is None else pc.and_(nameless, absent)
     assert nameless is not None, "a table with keys has key columns"
     row: int = pc.index(nameless, True).as_py()

@@ -92,9 +92,10 @@ def decode_replace_request(content: bytes) -> ReplaceRequest:
     """The request in a replacecommit's requested file, which may also be empty."""
     if not content:
         return ReplaceRequest(operation_type=None, is_clustering=False)
+    record = decode_container(content)
     try:
-        wire = msgspec.convert(decode_container(content), _Request)
-    except msgspec.ValidationError as error:
+        wire = msgspec.convert(record, _Request)
+    except ValueError as error:
         raise Malformed(f"the record is not a replace request: {error}") from error
     # Either sign suffices: a plan taken for a failed write would be rolled back.
     is_clustering = wire.clustering_plan is not None or wire.operation_type == _CLUSTER

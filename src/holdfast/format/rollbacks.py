@@ -211,7 +211,7 @@ _T = TypeVar("_T")
 def _converted(record: dict[str, Any], kind: type[_T]) -> _T:
     try:
         return msgspec.convert(record, kind)
-    except msgspec.ValidationError as error:
+    except ValueError as error:
         raise Malformed(f"the record is not one of a rollback: {error}") from error
 
 

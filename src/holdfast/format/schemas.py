@@ -86,7 +86,7 @@ def storable_schema(schema: pa.Schema) -> pa.Schema:
     that has no such type or a name that Avro or Hudi would not accept.
     """
     for name in schema.names:
-        if name in META_COLUMNS:
+        if name.lower() in META_COLUMNS:
             raise SchemaMismatch(
                 "a column has a name that Hudi keeps for itself",
                 hint="drop or rename the column",
@@ -340,6 +340,8 @@ class _AvroTypes:
         return known
 
     def _union(self, branches: list[object], *, namespace: str, path: str) -> pa.DataType:
+        if any(isinstance(branch, list) for branch in branches):
+            raise Malformed(f"Avro schema has a union within a union at {path!r}")
         present = [branch for branch in branches if branch != "null"]
         if len(present) > 1:
             raise UnsupportedTable("a column of the table has several types at once", column=path)

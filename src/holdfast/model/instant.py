@@ -1,6 +1,6 @@
 """Instants: what was asked for, what kind, and how far it got.
 
-    requested ──► inflight ──► completed
+requested ──► inflight ──► completed
 """
 
 import datetime as dt
@@ -12,7 +12,7 @@ from typing import NewType
 InstantTime = NewType("InstantTime", str)
 """A requested time in the table's clock, `yyyyMMddHHmmssSSS`; compared as text."""
 
-_TIME = re.compile(r"\d{14}(\d{3})?")
+_TIME = re.compile(r"[0-9]{14}([0-9]{3})?")
 
 
 class Action(StrEnum):

@@ -18,11 +18,14 @@ PROPERTIES_FILE = ".hoodie/hoodie.properties"
 PROPERTIES_BACKUP = ".hoodie/hoodie.properties.backup"
 PARTITION_METAFILE = ".hoodie_partition_metadata"
 
-_INSTANT_FILE = re.compile(r"(\d+)\.([a-z]+)(?:\.(requested|inflight))?")
-_BASE_FILE = re.compile(r"([^_/]+)_(\d+-\d+-\d+)_(\d+)\.parquet")
+_INSTANT_FILE = re.compile(r"([0-9]+)\.([a-z]+)(?:\.(requested|inflight))?")
+_BASE_FILE = re.compile(r"([^_/]+)_([0-9]+-[0-9]+-[0-9]+)_([0-9]+)\.parquet")
 _MARKER = re.compile(r"(.+)\.marker\.(CREATE|MERGE|APPEND)")
 
-BASE_FILE_PATTERN = r"^(?:(?P<partition>.*)/)?(?P<file_id>[^_/.][^_/]*)_(?P<token>[0-9]+-[0-9]+-[0-9]+)_(?P<instant>[0-9]+)\.parquet$"
+BASE_FILE_PATTERN = (
+    r"^(?:(?P<partition>.*)/)?(?P<file_id>[^_/.][^_/]*)"
+    r"_(?P<token>[0-9]+-[0-9]+-[0-9]+)_(?P<instant>[0-9]+)\.parquet$"
+)
 """The path of a base file, for matching whole columns of paths at once."""
 
 

@@ -1,6 +1,7 @@
 """Rows of base files as Arrow, in the schema asked for, without Spark."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,6 +11,8 @@ from holdfast.errors import InvalidRequest, TableDamaged
 from holdfast.format.schemas import META_COLUMNS
 from holdfast.read.snapshot import Snapshot
 from holdfast.storage.store import Store
+
+_PART_ROWS = 50_000
 
 
 def selected_schema(
@@ -34,18 +37,44 @@ def read_rows(store: Store, snapshot: Snapshot, schema: pa.Schema) -> pa.Table:
     return pa.concat_tables(parts) if parts else schema.empty_table()
 
 
+def each_rows(store: Store, snapshot: Snapshot, schema: pa.Schema) -> Iterator[pa.Table]:
+    """The same rows part by part, at most one row group of one file in memory."""
+    for path in snapshot.paths:
+        with _opened(store, path) as file:
+            present = [name for name in schema.names if name in file.schema_arrow.names]
+            for batch in file.iter_batches(batch_size=_PART_ROWS, columns=present):
+                yield _fitted(pa.Table.from_batches([batch]), schema)
+
+
+def count_rows(store: Store, snapshot: Snapshot) -> int:
+    """How many rows the snapshot has, by the footers of its files."""
+    count = 0
+    for path in snapshot.paths:
+        with _opened(store, path) as file:
+            count += file.metadata.num_rows
+    return count
+
+
 def _file_rows(store: Store, path: str, schema: pa.Schema) -> pa.Table:
+    with _opened(store, path) as file:
+        present = set(file.schema_arrow.names)
+        return _fitted(file.read(columns=[name for name in schema.names if name in present]), schema)
+
+
+@contextmanager
+def _opened(store: Store, path: str) -> Iterator[pq.ParquetFile]:
+    """One base file; whatever cannot be read in this block is damage."""
     try:
         with store.open(path) as source, pq.ParquetFile(source, page_checksum_verification=True) as file:
-            present = set(file.schema_arrow.names)
-            found = file.read(columns=[name for name in schema.names if name in present])
-            return pa.table(
-                [_column(found, field) for field in schema], schema=schema
-            )
+            yield file
+    except FileNotFoundError as error:
+        raise TableDamaged("a data file is missing", file=path) from error
     except (pa.ArrowException, OSError, EOFError) as error:
-        if isinstance(error, FileNotFoundError):
-            raise TableDamaged("a data file is missing", file=path) from error
         raise TableDamaged("a data file cannot be read", file=path, cause=error) from error
+
+
+def _fitted(found: pa.Table, schema: pa.Schema) -> pa.Table:
+    return pa.table([_column(found, field) for field in schema], schema=schema)
 
 
 def _column(found: pa.Table, field: pa.Field) -> pa.ChunkedArray:

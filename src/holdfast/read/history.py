@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from holdfast.errors import TableDamaged, UnknownInstant
 from holdfast.format.commits import CommitMetadata, decode_commit
 from holdfast.format.malformed import Malformed
-from holdfast.format.rollbacks import RollbackMetadata, decode_rollback_metadata
-from holdfast.model.instant import COMMIT_ACTIONS, Action, Instant
+from holdfast.format.rollbacks import RollbackMetadata, decode_rollback_metadata, decode_rollback_plan
+from holdfast.model.instant import COMMIT_ACTIONS, Action, Instant, InstantTime, State
 from holdfast.model.names import instant_file
 from holdfast.table.opened import OpenTable
 from holdfast.timeline.timeline import Timeline, load_timeline, read_completed
@@ -24,10 +24,10 @@ class RollbackRecord:
     metadata: RollbackMetadata
 
 
-def commit_records(table: OpenTable) -> tuple[CommitRecord, ...]:
-    """Completed commits, newest first."""
-    timeline = load_timeline(table.store)
-    return tuple(_commit(table, instant) for instant in reversed(timeline.completed_commits))
+def commit_records(table: OpenTable, *, limit: int | None = None) -> tuple[CommitRecord, ...]:
+    """Completed commits, newest first; only the newest ones if a limit is given."""
+    newest_first = load_timeline(table.store).completed_commits[::-1]
+    return tuple(_commit(table, instant) for instant in newest_first[:limit])
 
 
 def commit_record(table: OpenTable, time: str) -> CommitRecord:
@@ -46,6 +46,18 @@ def rollback_records(table: OpenTable, timeline: Timeline) -> tuple[RollbackReco
     """Completed rollbacks, newest first."""
     done = [i for i in timeline.instants if i.action is Action.ROLLBACK and i.is_completed]
     return tuple(_rollback(table, instant) for instant in reversed(done))
+
+
+def rollback_targets(table: OpenTable, rollback: Instant) -> tuple[InstantTime, ...] | None:
+    """What a rollback removes or has removed; None if its file cannot be read."""
+    state = State.COMPLETED if rollback.is_completed else State.REQUESTED
+    try:
+        content = table.store.read(instant_file(rollback.time, rollback.action, state))
+        if rollback.is_completed:
+            return decode_rollback_metadata(content).commits
+        return (decode_rollback_plan(content).target,)
+    except (FileNotFoundError, Malformed):
+        return None
 
 
 def _commit(table: OpenTable, instant: Instant) -> CommitRecord:

@@ -23,6 +23,24 @@ class Snapshot:
     paths: list[str]
 
 
+@dataclass(frozen=True, slots=True)
+class SnapshotFile:
+    """One base file of a snapshot."""
+
+    path: str
+    partition: str
+    file_id: str
+    instant: str
+    size: int
+
+
+def snapshot_files(table: OpenTable, as_of: InstantTime | None = None) -> tuple[SnapshotFile, ...]:
+    """The base files a query at that instant sees, with their sizes: two listings of the table."""
+    files = load_view(table.store, load_timeline(table.store)).latest(as_of)
+    sizes = {file.path: file.size for file in table.store.walk("")}
+    return tuple(SnapshotFile(**row, size=sizes.get(row["path"], 0)) for row in files.to_pylist())
+
+
 def snapshot(table: OpenTable, *, as_of: Moment | None = None, read_optimized: bool = False) -> Snapshot:
     """What a query at that moment sees. Merge-on-read tables only through `read_optimized`."""
     if table.settings.table_type is TableType.MERGE_ON_READ and not read_optimized:

@@ -35,7 +35,7 @@ from holdfast.model.names import (
     partition_of,
 )
 from holdfast.model.reports import RollbackReport
-from holdfast.services.sweep import sweep
+from holdfast.services.sweep import reconcile, sweep
 from holdfast.table.markers import delete_markers, read_markers
 from holdfast.table.opened import OpenTable
 from holdfast.table.publish import publish_decided
@@ -65,19 +65,20 @@ def roll_back_failed_writes(table: OpenTable) -> tuple[RollbackReport, ...]:
     """
     timeline = load_timeline(table.store)
     state = table.ledger.read()
-    if publish_decided(table, timeline, state):
+    if publish_decided(table, state, shown={instant.time for instant in timeline.completed_commits}):
         timeline = load_timeline(table.store)
-    failed = failed_writes(timeline, state, _pending_plans(table, timeline))
-    pending = _clustering(table, timeline)
-    reports = [
-        roll_back(table, write)
-        for write in failed
-        if write.time not in pending and not is_alive(table, write)
-    ]
+    reports = [roll_back(table, write) for write in abandoned_writes(table, timeline, state)]
     if reports:
         timeline, state = load_timeline(table.store), table.ledger.read()
     sweep(table, timeline, state)
     return tuple(reports)
+
+
+def abandoned_writes(table: OpenTable, timeline: Timeline, state: LedgerState) -> tuple[FailedWrite, ...]:
+    """Failed writes that nobody can finish any more, newest first. Changes nothing."""
+    failed = failed_writes(timeline, state, _pending_plans(table, timeline))
+    clustering = _clustering(table, timeline)
+    return tuple(write for write in failed if write.time not in clustering and not is_alive(table, write))
 
 
 def failed_writes(
@@ -114,7 +115,9 @@ def is_alive(table: OpenTable, write: FailedWrite) -> bool:
     return write.owner is not None and table.host.liveness(write.owner) is Liveness.ALIVE
 
 
-def roll_back(table: OpenTable, write: FailedWrite, *, reason: str = "the writer did not finish") -> RollbackReport:
+def roll_back(
+    table: OpenTable, write: FailedWrite, *, reason: str = "the writer did not finish"
+) -> RollbackReport:
     """Abort the write in the ledger, then remove its traces.
 
     `Refused` if the write turns out to be committed. A crash at any point
@@ -154,9 +157,7 @@ def abort(
             return None
         newest_known = max((t for t in (newest, state.newest, time) if t is not None), default=None)
         rollback = adopt or next_time(table.clock.now_ms(), newest_known)
-        return Decision(
-            kind=EntryKind.ABORT, instant=time, action=action, rollback=rollback, reason=reason
-        )
+        return Decision(kind=EntryKind.ABORT, instant=time, action=action, rollback=rollback, reason=reason)
 
     return table.ledger.append(decide)
 
@@ -200,9 +201,13 @@ def _execute(table: OpenTable, write: FailedWrite, doomed: tuple[str, ...]) -> N
     completed = instant_file(write.time, write.action, State.COMPLETED)
     if table.store.stat(completed) is not None:
         raise TableDamaged("an instant is completed although it was aborted", file=completed)
-    failed = table.store.delete_all(doomed)
+    # A writer that was fenced between two of its steps may have written after the plan was made.
+    late = reconcile(table, write.time, frozenset())
+    failed = table.store.delete_all(dict.fromkeys((*doomed, *late)))
     if failed:
-        raise StorageUnavailable("files of a failed write could not be deleted", first=failed[0], count=len(failed))
+        raise StorageUnavailable(
+            "files of a failed write could not be deleted", first=failed[0], count=len(failed)
+        )
     delete_markers(table.store, write.time)
     table.store.delete(heartbeat_path(write.time))
     table.store.delete(instant_file(write.time, write.action, State.INFLIGHT))

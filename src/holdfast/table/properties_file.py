@@ -24,21 +24,30 @@ def read_settings(store: Store) -> TableSettings:
 def create_settings(store: Store, settings: TableSettings, *, now_ms: int) -> None:
     """Make the table exist: this one file is the moment of its birth."""
     if has_settings(store) or not store.create(PROPERTIES_FILE, _encoded(settings.properties, now_ms)):
-        raise TableExists("there is already a table here", path=store.uri(""), hint="open it, or choose another path")
+        raise TableExists(
+            "there is already a table here", path=store.uri(""), hint="open it, or choose another path"
+        )
 
 
 def has_settings(store: Store) -> bool:
     return any(store.stat(path) is not None for path in (PROPERTIES_FILE, PROPERTIES_BACKUP))
 
 
+def finish_change(store: Store) -> None:
+    """Bring a change that a crash interrupted to an end: one whole file, no backup."""
+    if store.stat(PROPERTIES_BACKUP) is None:
+        return
+    if store.stat(PROPERTIES_FILE) is None:
+        store.create(PROPERTIES_FILE, store.read(PROPERTIES_BACKUP))
+    store.delete(PROPERTIES_BACKUP)
+
+
 def change_settings(store: Store, changes: Mapping[str, str], *, now_ms: int) -> TableSettings:
     """Set some properties and keep all others."""
+    finish_change(store)
     values = dict(_read_properties(store)) | dict(changes)
-    if store.stat(PROPERTIES_FILE) is not None:
-        # A backup beside an existing file is the left-over of a change that got this far.
-        store.delete(PROPERTIES_BACKUP)
-        store.create(PROPERTIES_BACKUP, store.read(PROPERTIES_FILE))
-        store.delete(PROPERTIES_FILE)
+    store.create(PROPERTIES_BACKUP, store.read(PROPERTIES_FILE))
+    store.delete(PROPERTIES_FILE)
     if not store.create(PROPERTIES_FILE, _encoded(values, now_ms)):
         raise TableDamaged("somebody else changed the table's properties", file=PROPERTIES_FILE)
     store.delete(PROPERTIES_BACKUP)

@@ -6,6 +6,7 @@ publishing, so a write that fails never leaves one behind.
 """
 
 import datetime as dt
+from collections.abc import Container
 
 from holdfast.errors import TableDamaged
 from holdfast.format.commits import decode_commit
@@ -15,26 +16,37 @@ from holdfast.model.instant import Action, InstantTime, State
 from holdfast.model.names import PARTITION_METAFILE, in_partition, instant_file
 from holdfast.table.opened import OpenTable
 from holdfast.timeline.ledger import LedgerState
-from holdfast.timeline.timeline import Timeline
 
 
-def publish_decided(table: OpenTable, timeline: Timeline, state: LedgerState) -> bool:
-    """Publish every unpublished COMMIT in ledger order; whether there was any."""
-    published = {instant.time for instant in timeline.completed_commits}
-    waiting = [(c.slot, time, c.action) for time, c in state.committed.items() if time not in published]
+def publish_decided(
+    table: OpenTable, state: LedgerState, *, shown: Container[InstantTime] = (), since: int = 0
+) -> bool:
+    """Publish the commits that are decided and not on the timeline, in order; whether there was any.
+
+    Those in `shown` and in slots up to `since` are known to be published.
+    Safe to repeat, by anybody.
+    """
+    waiting = [
+        (decided.slot, time, decided.action)
+        for time, decided in state.committed.items()
+        if decided.slot > since and time not in shown and _is_unpublished(table, time, decided.action)
+    ]
     for slot, time, action in sorted(waiting):
-        publish(table, time, action, payload=table.ledger.payload(slot))
+        _publish(table, time, action, payload=table.ledger.payload(slot))
     return bool(waiting)
 
 
-def publish(table: OpenTable, time: InstantTime, action: Action, *, payload: bytes) -> None:
-    """Show one decided commit. Safe to repeat, by anybody.
+def _is_unpublished(table: OpenTable, time: InstantTime, action: Action) -> bool:
+    """Whether the completed file is missing and the inflight file is there.
 
     A commit whose inflight file is gone was shown before and has since been
     archived or rolled back by another Hudi program: it must not come back.
     """
-    if table.store.stat(instant_file(time, action, State.INFLIGHT)) is None:
-        return
+    completed, inflight = (instant_file(time, action, s) for s in (State.COMPLETED, State.INFLIGHT))
+    return table.store.stat(completed) is None and table.store.stat(inflight) is not None
+
+
+def _publish(table: OpenTable, time: InstantTime, action: Action, *, payload: bytes) -> None:
     for partition in _partitions(payload, time):
         _ensure_metafile(table, partition, time)
     path = instant_file(time, action, State.COMPLETED)
@@ -46,7 +58,9 @@ def _partitions(payload: bytes, time: InstantTime) -> list[str]:
     try:
         return list(decode_commit(payload).partition_to_write_stats)
     except Malformed as error:
-        raise TableDamaged("commit metadata in the ledger cannot be read", instant=time, cause=error) from error
+        raise TableDamaged(
+            "commit metadata in the ledger cannot be read", instant=time, cause=error
+        ) from error
 
 
 def _ensure_metafile(table: OpenTable, partition: str, time: InstantTime) -> None:

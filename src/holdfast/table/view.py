@@ -109,8 +109,12 @@ def _newest_of_each_group(slices: pa.Table) -> npt.NDArray[np.int64]:
     is_newest = times == np.repeat(newest, np.diff(np.append(starts, len(times))))
     rows = np.flatnonzero(is_newest)
     if len(rows) != len(starts):
-        doubled = rows[np.flatnonzero(groups.take(pa.array(rows[1:])).to_numpy(zero_copy_only=False)
-                                      == groups.take(pa.array(rows[:-1])).to_numpy(zero_copy_only=False))[0]]
+        doubled = rows[
+            np.flatnonzero(
+                groups.take(pa.array(rows[1:])).to_numpy(zero_copy_only=False)
+                == groups.take(pa.array(rows[:-1])).to_numpy(zero_copy_only=False)
+            )[0]
+        ]
         raise TableDamaged(
             "a file group has two files of one instant", file=slices["path"][int(doubled)].as_py()
         )

@@ -68,8 +68,8 @@ def load_timeline(store: Store) -> Timeline:
         if parsed is None:
             continue
         time, action, state = parsed
-        done = dt.datetime.fromtimestamp(file.modified_ms / 1000, dt.UTC) if state is State.COMPLETED else None
-        instant = Instant(time, action, state, done)
+        changed = dt.datetime.fromtimestamp(file.modified_ms / 1000, dt.UTC)
+        instant = Instant(time, action, state, changed if state is State.COMPLETED else None)
         key = (time, _SHOWN_AS.get(action, action))
         known = furthest.get(key)
         if known is None or _RANK[known.state] < _RANK[state]:

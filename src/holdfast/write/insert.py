@@ -52,7 +52,8 @@ def fitting_schema(found: pa.Schema, existing: pa.Schema | None, table: TableSet
     for role, names in roles.items():
         for name in names:
             if name not in stored.names:
-                raise SchemaMismatch(f"the {role} column is missing", column=name, found=", ".join(stored.names))
+                found_names = ", ".join(stored.names)
+                raise SchemaMismatch(f"the {role} column is missing", column=name, found=found_names)
     if existing is None:
         return stored
     different = differences(stored, existing)

@@ -5,7 +5,6 @@ come as Arrow batches, sorted so that those of a partition stand together; one
 file is open at a time. A marker is left before each file.
 """
 
-import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -35,6 +34,8 @@ class TaskIdentity:
     task: int
     stage: int
     attempt: int
+    file_prefix: str
+    """Begins the ids of the file groups this attempt creates; no other attempt has it."""
 
     @property
     def write_token(self) -> str:
@@ -84,7 +85,6 @@ class _Files:
         self._store = store
         self._request = request
         self._identity = identity
-        self._prefix = uuid.uuid4()
         self._opened = 0
         self._encoding: Encoding | None = None
         self._partition = ""
@@ -115,7 +115,7 @@ class _Files:
         request = self._request
         if self._encoding is None:
             self._encoding = _encoding(request, sample)
-        name = BaseFileName(f"{self._prefix}-{self._opened}", self._identity.write_token, request.instant)
+        name = BaseFileName(f"{self._identity.file_prefix}-{self._opened}", self._identity.write_token, request.instant)
         self._opened += 1
         self._partition = partition
         leave_marker(self._store, request.instant, in_partition(partition, str(name)))

@@ -25,8 +25,8 @@ from holdfast.services.sweep import reconcile
 from holdfast.table.markers import delete_markers
 from holdfast.table.metadata_table import drop_metadata_table
 from holdfast.table.opened import OpenTable
-from holdfast.table.properties_file import read_settings
-from holdfast.table.publish import publish, publish_decided
+from holdfast.table.properties_file import finish_change, read_settings
+from holdfast.table.publish import publish_decided
 from holdfast.timeline.ledger import CHECKPOINT_AFTER, Decision, LedgerState
 from holdfast.timeline.timeline import load_timeline
 
@@ -45,6 +45,15 @@ class WriteRequest:
     settings: WriteSettings
 
 
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """An instant that is this write's alone, and the ledger slot that says so."""
+
+    instant: InstantTime
+    owner: Owner
+    slot: int
+
+
 Produce = Callable[[InstantTime], Sequence[WriteStat]]
 """Write the data files of an instant and say what each holds."""
 
@@ -52,9 +61,11 @@ Produce = Callable[[InstantTime], Sequence[WriteStat]]
 def run_write(table: OpenTable, request: WriteRequest, produce: Produce) -> Commit:
     """Carry out one write. See the module for what a failure leaves."""
     table.settings.check_writable()
+    finish_change(table.store)
     drop_metadata_table(table)
-    instant, owner, recovered = _begin(table, request)
-    heartbeat = Heartbeat(table, instant, owner, interval_ms=request.settings.heartbeat_interval_ms)
+    claim, recovered = _begin(table, request)
+    instant = claim.instant
+    heartbeat = Heartbeat(table, instant, claim.owner, interval_ms=request.settings.heartbeat_interval_ms)
     with heartbeat:
         try:
             stats = _write_files(table, request, instant, produce)
@@ -64,45 +75,48 @@ def run_write(table: OpenTable, request: WriteRequest, produce: Produce) -> Comm
             _give_up(table, instant, request.action, error)
             raise
         decided = _decide(table, request, instant, payload)
-        _show(table, request, instant, payload, decided)
+        _show(table, claim, decided)
     problems = _tidy(table, instant, decided)
     return _report(request, instant, stats, recovered, problems)
 
 
-def _begin(table: OpenTable, request: WriteRequest) -> tuple[InstantTime, Owner, tuple[RollbackReport, ...]]:
+def _begin(table: OpenTable, request: WriteRequest) -> tuple[Claim, tuple[RollbackReport, ...]]:
     """Remove what dead writers left, then claim an instant no other writer can have."""
     owner = table.host.owner(table.clock.unique())
     recovered: tuple[RollbackReport, ...] = ()
     for _ in range(_BEGIN_ATTEMPTS):
         recovered += roll_back_failed_writes(table)
-        newest = load_timeline(table.store).newest
-        claimed: list[InstantTime] = []
-
-        def decide(state: LedgerState, newest: InstantTime | None = newest) -> Decision | None:
-            claimed.clear()
-            if state.begun:
-                return None
-            known = [time for time in (newest, state.newest) if time is not None]
-            time = next_time(table.clock.now_ms(), max(known, default=None))
-            claimed.append(time)
-            return Decision(
-                kind=EntryKind.BEGIN,
-                instant=time,
-                action=request.action,
-                owner=owner,
-                operation=request.operation,
-            )
-
-        state = table.ledger.append(decide)
-        if claimed:
-            return claimed[0], owner, recovered
-        _refuse_if_alive(table, state)
+        claim = _claim(table, request, owner)
+        if claim is not None:
+            return claim, recovered
     raise WriterActive("other writers keep starting on this table", hint="write from one process at a time")
 
 
-def _refuse_if_alive(table: OpenTable, state: LedgerState) -> None:
+def _claim(table: OpenTable, request: WriteRequest, owner: Owner) -> Claim | None:
+    """Put BEGIN into the ledger; None if another write began and can be rolled back."""
+    newest = load_timeline(table.store).newest
+
+    def decide(state: LedgerState) -> Decision | None:
+        if state.begun:
+            return None
+        known = [time for time in (newest, state.newest) if time is not None]
+        return Decision(
+            kind=EntryKind.BEGIN,
+            instant=next_time(table.clock.now_ms(), max(known, default=None)),
+            action=request.action,
+            owner=owner,
+            operation=request.operation,
+        )
+
+    state = table.ledger.append(decide)
+    _refuse_if_alive(table, state, owner)
+    own = [Claim(time, owner, begun.slot) for time, begun in state.begun.items() if begun.owner == owner]
+    return own[0] if own else None
+
+
+def _refuse_if_alive(table: OpenTable, state: LedgerState, owner: Owner) -> None:
     for time, begun in state.begun.items():
-        if is_alive(table, FailedWrite(time, begun.action, begun.owner, None)):
+        if begun.owner != owner and is_alive(table, FailedWrite(time, begun.action, begun.owner, None)):
             raise WriterActive(
                 "another write is running on this table",
                 instant=time,
@@ -118,6 +132,7 @@ def _write_files(
     inflight = instant_file(instant, request.action, State.INFLIGHT)
     table.store.create(requested, b"")
     table.store.create(inflight, inflight_metadata(request.operation))
+    _refuse_if_fenced(table.ledger.read(), instant)
     return produce(instant)
 
 
@@ -144,13 +159,7 @@ def _decide(table: OpenTable, request: WriteRequest, instant: InstantTime, paylo
     """Put COMMIT into the ledger, unless somebody has put ABORT there before."""
 
     def decide(state: LedgerState) -> Decision | None:
-        if instant in state.aborted:
-            raise Fenced(
-                "this write was rolled back by another process",
-                instant=instant,
-                reason=state.aborted[instant].reason,
-                hint="nothing of it is visible; run the write again",
-            )
+        _refuse_if_fenced(state, instant)
         if instant in state.committed:
             return None
         return Decision(
@@ -164,20 +173,26 @@ def _decide(table: OpenTable, request: WriteRequest, instant: InstantTime, paylo
     return table.ledger.append(decide)
 
 
-def _show(
-    table: OpenTable, request: WriteRequest, instant: InstantTime, payload: bytes, decided: LedgerState
-) -> None:
-    """Publish in the ledger's order."""
+def _refuse_if_fenced(state: LedgerState, instant: InstantTime) -> None:
+    if instant in state.aborted:
+        raise Fenced(
+            "this write was rolled back by another process",
+            instant=instant,
+            reason=state.aborted[instant].reason,
+            hint="nothing of it is visible; run the write again",
+        )
+
+
+def _show(table: OpenTable, claim: Claim, decided: LedgerState) -> None:
+    """Publish this commit, and first those that were decided since it began, in the ledger's order."""
     for attempt in range(1, _PUBLISH_ATTEMPTS + 1):
         try:
-            if len(decided.committed) > 1:
-                publish_decided(table, load_timeline(table.store), decided)
-            publish(table, instant, request.action, payload=payload)
+            publish_decided(table, decided, since=claim.slot)
         except StorageUnavailable as error:
             if attempt == _PUBLISH_ATTEMPTS:
                 raise OutcomeUnknown(
                     "the write is committed but could not be shown yet",
-                    instant=instant,
+                    instant=claim.instant,
                     cause=error,
                     hint="the next operation on the table shows it; do not write the rows again",
                 ) from error
@@ -187,12 +202,13 @@ def _show(
 
 def _tidy(table: OpenTable, instant: InstantTime, decided: LedgerState) -> tuple[str, ...]:
     """Remove what the running write needed. What fails here is swept by the next write."""
-    problems: list[str] = []
-    for step in (
+    steps: tuple[Callable[[], None], ...] = (
         lambda: delete_markers(table.store, instant),
         lambda: table.store.delete(heartbeat_path(instant)),
         lambda: _checkpoint_if_due(table, decided),
-    ):
+    )
+    problems: list[str] = []
+    for step in steps:
         try:
             step()
         except HoldfastError as error:
@@ -236,4 +252,3 @@ def _report(
         rolled_back=recovered,
         post_commit_errors=problems,
     )
-

@@ -1,5 +1,6 @@
 """An Arrow table as rows to be written, in this process and without Spark."""
 
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -29,5 +30,6 @@ class ArrowRows:
         order = [(name, "ascending") for name in request.table.partition_by]
         ordered = self.table.sort_by(order) if order else self.table
         batches = ordered.to_batches(max_chunksize=_BATCH_ROWS)
-        identity = TaskIdentity(task=0, stage=0, attempt=0)
+        prefix = str(uuid.UUID(table.clock.unique()))
+        identity = TaskIdentity(task=0, stage=0, attempt=0, file_prefix=prefix)
         return list(write_rows(table.store, request, identity, batches))

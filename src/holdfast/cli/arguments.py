@@ -1,0 +1,66 @@
+"""Arguments that several commands share, and the table they name."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import click
+
+from holdfast.clock import SystemClock
+from holdfast.host import SystemHost
+from holdfast.storage.open import open_store
+from holdfast.storage.store import StoreLocation
+from holdfast.table.opened import OpenTable, open_existing
+
+Function = TypeVar("Function", bound=Callable[..., None])
+
+DEBUG = "holdfast.debug"
+"""Where a context remembers that a traceback is wanted."""
+
+
+def table_command(function: Function) -> Function:
+    """Give a command PATH and the options that every command has."""
+    for decorate in (
+        click.option("--debug", is_flag=True, expose_value=False, callback=_remember, help="Show tracebacks."),
+        click.option(
+            "--storage-option",
+            "storage_options",
+            multiple=True,
+            callback=pairs,
+            metavar="KEY=VALUE",
+            help="An option of the object store, such as region or endpoint. Repeats.",
+        ),
+        click.option("--json", "as_json", is_flag=True, help="Give one JSON document instead of text."),
+        click.argument("path"),
+    ):
+        function = decorate(function)
+    return function
+
+
+def limit_option(help_text: str) -> Callable[[Function], Function]:
+    return click.option("--limit", type=click.IntRange(min=0), metavar="N", help=help_text)
+
+
+def pairs(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> Mapping[str, str]:
+    """`key=value` texts as a mapping; a later one wins."""
+    found: dict[str, str] = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise click.BadParameter(f"{text!r} is not KEY=VALUE", ctx=context, param=parameter)
+        found[key.strip()] = value
+    return found
+
+
+def names(_context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+    """Names separated by commas, in one or several texts."""
+    return tuple(name.strip() for text in given for name in text.split(",") if name.strip())
+
+
+def opened(path: str, storage_options: Mapping[str, str]) -> OpenTable:
+    """The table at PATH. `TableNotFound` if there is none."""
+    location = StoreLocation(path, storage_options)
+    return open_existing(open_store(location), location, clock=SystemClock(), host=SystemHost())
+
+
+def _remember(context: click.Context, _parameter: click.Parameter, value: Any) -> None:
+    context.meta[DEBUG] = bool(value)

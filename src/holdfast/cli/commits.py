@@ -1,0 +1,204 @@
+"""`holdfast commits` and `holdfast commit`: what commits wrote, in hudi-cli's columns."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+
+import click
+
+from holdfast.cli.arguments import limit_option, opened, table_command
+from holdfast.cli.output import print_json, print_line, print_table, size_text
+from holdfast.format.commits import NO_PREVIOUS_COMMIT, WriteStat
+from holdfast.read.history import CommitRecord, commit_record, commit_records
+
+_COMMITS = (
+    "CommitTime",
+    "Total Bytes Written",
+    "Total Files Added",
+    "Total Files Updated",
+    "Total Partitions Written",
+    "Total Records Written",
+    "Total Update Records Written",
+    "Total Errors",
+)
+_PARTITIONS = (
+    "Partition Path",
+    "Total Files Added",
+    "Total Files Updated",
+    "Total Records Inserted",
+    "Total Records Updated",
+    "Total Bytes Written",
+    "Total Errors",
+)
+_FILES = (
+    "Partition Path",
+    "File ID",
+    "Previous Commit",
+    "Total Records Updated",
+    "Total Records Written",
+    "Total Bytes Written",
+    "Total Errors",
+    "File Size",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """The sums over the files of a commit, or of one partition in it."""
+
+    files_added: int
+    files_updated: int
+    records_written: int
+    records_inserted: int
+    records_updated: int
+    records_deleted: int
+    bytes_written: int
+    errors: int
+
+
+def totals(stats: Iterable[WriteStat]) -> Totals:
+    found = list(stats)
+    added = sum(stat.prev_commit == NO_PREVIOUS_COMMIT for stat in found)
+    return Totals(
+        files_added=added,
+        files_updated=sum(stat.prev_commit is not None for stat in found) - added,
+        records_written=sum(stat.num_writes for stat in found),
+        records_inserted=sum(stat.num_inserts for stat in found),
+        records_updated=sum(stat.num_update_writes for stat in found),
+        records_deleted=sum(stat.num_deletes for stat in found),
+        bytes_written=sum(stat.total_write_bytes for stat in found),
+        errors=sum(stat.total_write_errors for stat in found),
+    )
+
+
+@click.group
+def commits() -> None:
+    """The commits of a table."""
+
+
+@click.group
+def commit() -> None:
+    """One commit of a table."""
+
+
+@commits.command("show")
+@table_command
+@limit_option("Show only the newest N commits.")
+def show(path: str, *, limit: int | None, as_json: bool, storage_options: Mapping[str, str]) -> None:
+    """Show the completed commits of the table at PATH, newest first.
+
+    Example: holdfast commits show lake/trips --limit 10
+    """
+    records = commit_records(opened(path, storage_options), limit=limit)
+    if as_json:
+        print_json({"commits": [_commit_document(record) for record in records]})
+    elif records:
+        print_table(_COMMITS, [_commit_row(record) for record in records])
+    else:
+        print_line("no commits yet")
+
+
+@commit.command("showpartitions")
+@table_command
+@click.option("--commit", "time", required=True, metavar="T", help="The commit's time.")
+def showpartitions(path: str, *, time: str, as_json: bool, storage_options: Mapping[str, str]) -> None:
+    """Show what one commit wrote into each partition of the table at PATH.
+
+    Example: holdfast commit showpartitions lake/trips --commit 20240131093000123
+    """
+    record = commit_record(opened(path, storage_options), time)
+    by_partition = record.metadata.partition_to_write_stats
+    sums = {partition: totals(by_partition[partition]) for partition in sorted(by_partition)}
+    if as_json:
+        partitions = [{"partition_path": name, **_total_document(sums[name])} for name in sums]
+        print_json({"commit_time": time, "partitions": partitions})
+    else:
+        print_table(_PARTITIONS, [_partition_row(name, found) for name, found in sums.items()])
+
+
+@commit.command("showfiles")
+@table_command
+@click.option("--commit", "time", required=True, metavar="T", help="The commit's time.")
+def showfiles(path: str, *, time: str, as_json: bool, storage_options: Mapping[str, str]) -> None:
+    """Show the files that one commit wrote into the table at PATH.
+
+    Example: holdfast commit showfiles lake/trips --commit 20240131093000123
+    """
+    record = commit_record(opened(path, storage_options), time)
+    by_partition = record.metadata.partition_to_write_stats
+    found = [(partition, stat) for partition in sorted(by_partition) for stat in by_partition[partition]]
+    if as_json:
+        print_json({"commit_time": time, "files": [_file_document(*one) for one in found]})
+    else:
+        print_table(_FILES, [_file_row(*one) for one in found])
+
+
+def _stats(record: CommitRecord) -> Iterable[WriteStat]:
+    return (stat for stats in record.metadata.partition_to_write_stats.values() for stat in stats)
+
+
+def _commit_row(record: CommitRecord) -> tuple[object, ...]:
+    found = totals(_stats(record))
+    return (
+        record.instant.time,
+        size_text(found.bytes_written),
+        found.files_added,
+        found.files_updated,
+        len(record.metadata.partition_to_write_stats),
+        found.records_written,
+        found.records_updated,
+        found.errors,
+    )
+
+
+def _commit_document(record: CommitRecord) -> dict[str, object]:
+    return {
+        "commit_time": record.instant.time,
+        "action": record.instant.action,
+        "operation": record.metadata.operation_type,
+        "total_partitions_written": len(record.metadata.partition_to_write_stats),
+        **_total_document(totals(_stats(record))),
+    }
+
+
+def _total_document(found: Totals) -> dict[str, object]:
+    return {f"total_{name}": value for name, value in asdict(found).items()}
+
+
+def _partition_row(partition: str, found: Totals) -> tuple[object, ...]:
+    return (
+        partition,
+        found.files_added,
+        found.files_updated,
+        found.records_inserted,
+        found.records_updated,
+        size_text(found.bytes_written),
+        found.errors,
+    )
+
+
+def _file_row(partition: str, stat: WriteStat) -> tuple[object, ...]:
+    return (
+        partition,
+        stat.file_id,
+        stat.prev_commit,
+        stat.num_update_writes,
+        stat.num_writes,
+        size_text(stat.total_write_bytes),
+        stat.total_write_errors,
+        size_text(stat.file_size_in_bytes),
+    )
+
+
+def _file_document(partition: str, stat: WriteStat) -> dict[str, object]:
+    is_new = stat.prev_commit == NO_PREVIOUS_COMMIT
+    return {
+        "partition_path": partition,
+        "file_id": stat.file_id,
+        "path": stat.path,
+        "previous_commit": None if is_new else stat.prev_commit,
+        "total_records_updated": stat.num_update_writes,
+        "total_records_written": stat.num_writes,
+        "total_bytes_written": stat.total_write_bytes,
+        "total_errors": stat.total_write_errors,
+        "file_size": stat.file_size_in_bytes,
+    }

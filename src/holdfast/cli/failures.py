@@ -1,0 +1,60 @@
+"""Failures: what an error means to the shell, and its one line for people."""
+
+from collections.abc import Mapping
+
+from holdfast.errors import (
+    Conflict,
+    Fenced,
+    HoldfastError,
+    InvalidRequest,
+    OutcomeUnknown,
+    StorageUnavailable,
+    TableDamaged,
+)
+
+DONE = 0
+FAILED = 1
+WRONG_USAGE = 2
+INTERRUPTED = 130
+
+EXIT_CODES: Mapping[type[HoldfastError], int] = {
+    HoldfastError: FAILED,
+    InvalidRequest: WRONG_USAGE,
+    Conflict: 3,
+    Fenced: 3,
+    StorageUnavailable: 4,
+    TableDamaged: 5,
+    OutcomeUnknown: 6,
+}
+
+_ENGINE_MODULES = ("pyspark.", "py4j.")
+_LONGEST = 500
+
+
+def exit_code(error: Exception) -> int:
+    """The code of the nearest listed ancestor, so that new kinds of errors inherit theirs."""
+    for kind in type(error).__mro__:
+        if issubclass(kind, HoldfastError) and kind in EXIT_CODES:
+            return EXIT_CODES[kind]
+    return FAILED
+
+
+def one_line(error: Exception) -> str:
+    """The error as one line without control characters."""
+    if isinstance(error, HoldfastError):
+        return printable("; ".join([str(error), *getattr(error, "__notes__", ())]))
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    if any(kind.__module__.startswith(_ENGINE_MODULES) for kind in type(error).__mro__):
+        return printable(f"Spark failed: {first[:_LONGEST]}")
+    return printable(f"internal error: {type(error).__name__}: {first[:_LONGEST]}; --debug shows where")
+
+
+def printable(text: str) -> str:
+    """The text with control characters spelled out: stored names must not steer a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else _spelled(char) for char in text)
+
+
+def _spelled(char: str) -> str:
+    return char.encode("unicode_escape").decode("ascii")

@@ -1,0 +1,137 @@
+"""The command line: its commands, and the one place where errors become exit codes.
+
+    0 done                          4 storage did not answer
+    1 failed or declined            5 the table is damaged
+    2 wrong usage, invalid request  6 the outcome is unknown
+    3 conflict, or fenced           130 interrupted
+"""
+
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, NoReturn
+
+import click
+from click.shell_completion import shell_complete
+
+from holdfast import __version__
+from holdfast.cli.arguments import DEBUG
+from holdfast.cli.commits import commit, commits
+from holdfast.cli.create import create
+from holdfast.cli.failures import DONE, FAILED, INTERRUPTED, WRONG_USAGE, exit_code, one_line, printable
+from holdfast.cli.fsview import fsview
+from holdfast.cli.read import read
+from holdfast.cli.rollbacks import rollbacks
+from holdfast.cli.show import show
+from holdfast.cli.timeline import timeline
+from holdfast.cli.write import write
+
+_NAME = "holdfast"
+_COMPLETION = "_HOLDFAST_COMPLETE"
+
+
+class Program(click.Group):
+    """A group of commands whose every failure is one line and an exit code."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,  # noqa: FBT001, FBT002
+        **extra: Any,
+    ) -> NoReturn:
+        asked = os.environ.get(_COMPLETION)
+        if asked:
+            sys.exit(shell_complete(self, {}, _NAME, _COMPLETION, asked))
+        _prepare_streams()
+        sys.exit(self._run(list(sys.argv[1:] if args is None else args), extra))
+
+    def _run(self, arguments: list[str], extra: dict[str, Any]) -> int:
+        context: click.Context | None = None
+        try:
+            with self.make_context(_NAME, arguments, **extra) as context:
+                self.invoke(context)
+                sys.stdout.flush()
+        except click.exceptions.Exit as leaving:
+            return leaving.exit_code
+        except click.exceptions.NoArgsIsHelpError as error:
+            error.show()
+            return WRONG_USAGE
+        except click.ClickException as error:
+            _complain(_usage(error))
+            return error.exit_code
+        except click.Abort as error:
+            return _stopped(is_interrupt=isinstance(error.__context__, KeyboardInterrupt))
+        except KeyboardInterrupt:
+            return _stopped(is_interrupt=True)
+        except BrokenPipeError:
+            _forget_stdout()
+            return FAILED
+        except Exception as error:  # noqa: BLE001  # the outermost frame
+            if context is not None and context.meta.get(DEBUG):
+                traceback.print_exc()
+            _complain(one_line(error))
+            return exit_code(error)
+        return DONE
+
+
+@click.group(_NAME, cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name=_NAME)
+def cli() -> None:
+    """Lakehouse tables, on Spark, that you can always take back.
+
+    PATH is a directory or the address of one in an object store. Every command
+    takes --json, and says with its exit code how it ended: 0 done, 1 failed or
+    declined, 2 wrong usage, 3 conflict, 4 storage, 5 damaged, 6 outcome unknown.
+    """
+
+
+for _command in (create, show, write, read, timeline, commits, commit, fsview, rollbacks):
+    cli.add_command(_command)
+
+
+def main() -> NoReturn:
+    if not __debug__:
+        _complain("python -O removes checks that protect tables; run without it")
+        sys.exit(WRONG_USAGE)
+    cli.main()
+
+
+def _prepare_streams() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        # A name that is not text in the terminal's encoding is spelled out instead of failing.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    # Without a handler of its own the library's events would be printed as bare words.
+    log = logging.getLogger("holdfast")
+    if not log.handlers:
+        log.addHandler(logging.NullHandler())
+
+
+def _usage(error: click.ClickException) -> str:
+    message = error.format_message().rstrip(".")
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        message += f"; see {error.ctx.command_path} --help"
+    return message
+
+
+def _stopped(*, is_interrupt: bool) -> int:
+    _complain("interrupted" if is_interrupt else "declined, nothing was changed")
+    return INTERRUPTED if is_interrupt else FAILED
+
+
+def _complain(line: str) -> None:
+    with suppress(BrokenPipeError):
+        click.echo(printable(f"{_NAME}: {line}"), err=True)
+
+
+def _forget_stdout() -> None:
+    """The reader has gone. Let the interpreter flush into nothing, or it would complain at exit."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)

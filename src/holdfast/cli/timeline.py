@@ -1,0 +1,96 @@
+"""`holdfast timeline`: the instants of a table."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import click
+
+from holdfast.cli.arguments import limit_option, opened, table_command
+from holdfast.cli.output import iso, print_json, print_line, print_table
+from holdfast.model.instant import Action, Instant, InstantTime
+from holdfast.read.history import rollback_targets
+from holdfast.table.opened import OpenTable
+from holdfast.timeline.timeline import load_timeline
+
+_HEADER = ("No.", "Instant", "Action", "State", "Completed Time", "Notes")
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """An instant and what is known about it beside its files' names."""
+
+    instant: Instant
+    rolls_back: tuple[InstantTime, ...] = ()
+    rolled_back_by: InstantTime | None = None
+    is_unreadable: bool = False
+
+    @property
+    def notes(self) -> str:
+        notes = [f"rolls back {time}" for time in self.rolls_back]
+        if self.rolled_back_by is not None:
+            notes.append(f"rolled back by {self.rolled_back_by}")
+        if self.is_unreadable:
+            notes.append("cannot be read")
+        return ", ".join(notes)
+
+
+@click.group
+def timeline() -> None:
+    """What happened to a table."""
+
+
+@timeline.command("show")
+@table_command
+@limit_option("Show only the newest N instants.")
+def show(path: str, *, limit: int | None, as_json: bool, storage_options: Mapping[str, str]) -> None:
+    """Show the instants of the table at PATH, newest first. Times are in UTC.
+
+    Example: holdfast timeline show lake/trips --limit 10
+    """
+    table = opened(path, storage_options)
+    shown = _shown(table, list(reversed(load_timeline(table.store).instants))[:limit])
+    if as_json:
+        print_json({"instants": [_document(one) for one in shown]})
+    elif shown:
+        print_table(_HEADER, [_row(number, one) for number, one in enumerate(shown)])
+    else:
+        print_line("no instants yet")
+
+
+def _shown(table: OpenTable, instants: list[Instant]) -> list[Shown]:
+    """The instants with their notes. A rollback is newer than what it names, so it is among them."""
+    targets = {i.time: rollback_targets(table, i) for i in instants if i.action is Action.ROLLBACK}
+    rolled_back_by = {target: time for time, found in targets.items() for target in found or ()}
+    return [
+        Shown(
+            instant,
+            rolls_back=targets.get(instant.time) or () if instant.action is Action.ROLLBACK else (),
+            rolled_back_by=rolled_back_by.get(instant.time),
+            is_unreadable=instant.action is Action.ROLLBACK and targets[instant.time] is None,
+        )
+        for instant in instants
+    ]
+
+
+def _row(number: int, one: Shown) -> tuple[object, ...]:
+    instant = one.instant
+    return (
+        number,
+        instant.time,
+        instant.action,
+        instant.state,
+        instant.completed_at,
+        one.notes,
+    )
+
+
+def _document(one: Shown) -> dict[str, object]:
+    return {
+        "instant": one.instant.time,
+        "action": one.instant.action,
+        "state": one.instant.state,
+        "completed_at": iso(one.instant.completed_at),
+        "rolls_back": one.rolls_back,
+        "rolled_back_by": one.rolled_back_by,
+        "is_unreadable": one.is_unreadable,
+    }

@@ -1,0 +1,109 @@
+"""A small world for tests: a clock that obeys, a host that is told who lives, tables of few rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from holdfast.clock import Timer
+from holdfast.config.table import new_table_settings
+from holdfast.config.write import WriteSettings
+from holdfast.engines.arrow.rows import ArrowRows
+from holdfast.host import Liveness, Owner
+from holdfast.model.reports import Commit
+from holdfast.storage.memory import MemoryStore
+from holdfast.storage.store import Store, StoreLocation
+from holdfast.table.opened import OpenTable, create_new, open_existing
+from holdfast.write.insert import insert
+
+START_MS = 1_700_000_000_000
+LOCATION = StoreLocation("memory:///", {})
+
+
+class _NoTimer:
+    def stop(self) -> None:
+        pass
+
+
+@dataclass
+class SimulatedClock:
+    """Moves one millisecond whenever it is asked, so that runs repeat exactly."""
+
+    now: int = START_MS
+    offset_ms: int = 0
+
+    def now_ms(self) -> int:
+        self.now += 1
+        return self.now + self.offset_ms
+
+    def elapsed_ms(self) -> int:
+        return self.now
+
+    def sleep_ms(self, duration_ms: int) -> None:
+        self.now += duration_ms
+
+    def every_ms(self, interval_ms: int, action: Callable[[], None], *, name: str) -> Timer:
+        return _NoTimer()
+
+    def unique(self) -> str:
+        self.now += 1
+        return f"{self.now:032x}"
+
+
+@dataclass(frozen=True)
+class SimulatedHost:
+    """A host that gives one answer about everybody else."""
+
+    actor: int = 0
+    others: Liveness = Liveness.GONE
+
+    def owner(self, token: str) -> Owner:
+        return Owner("simulated", "boot", self.actor, "0", token)
+
+    def liveness(self, owner: Owner) -> Liveness:
+        return self.others
+
+
+def rows(*ids: str, city: str | None = None) -> pa.Table:
+    """Rows with the given keys, spread over two cities unless one is named."""
+    cities = [city or ("paris" if index % 2 == 0 else "rome") for index in range(len(ids))]
+    return pa.table({"id": list(ids), "city": cities, "fare": [float(len(i)) for i in ids]})
+
+
+@dataclass
+class World:
+    """One table, and the acts the tests perform on it."""
+
+    store: Store
+    clock: SimulatedClock = field(default_factory=SimulatedClock)
+    host: SimulatedHost = field(default_factory=SimulatedHost)
+
+    def create(self) -> OpenTable:
+        settings = new_table_settings(
+            name="trips",
+            record_key=("id",),
+            partition_by=("city",),
+            ordering=None,
+            table_type="COPY_ON_WRITE",
+            properties={},
+        )
+        return create_new(self.store, LOCATION, settings, clock=self.clock, host=self.host)
+
+    def open(self) -> OpenTable:
+        return open_existing(self.store, LOCATION, clock=self.clock, host=self.host)
+
+    def insert(self, *ids: str, operation: str = "INSERT", city: str | None = None) -> Commit:
+        return insert(
+            self.open(), ArrowRows(rows(*ids, city=city)), operation=operation, settings=WriteSettings()
+        )
+
+    def on(self, store: Store) -> World:
+        """The same clock and host over another store."""
+        return World(store, self.clock, self.host)
+
+
+def memory_world() -> World:
+    clock = SimulatedClock()
+    return World(MemoryStore(clock), clock)
