@@ -194,6 +194,18 @@ def test_the_objects_that_hadoop_leaves_for_folders_are_no_files(s3_server: S3Se
     assert store.folder("", after="day") == Folder((), ("day=1", "day=1-"))
 
 
+def test_an_empty_folder_of_hadoop_is_a_folder_in_a_listing_from_a_name_on(s3_server: S3Server):
+    prefix = uuid.uuid4().hex
+    store = open_store(s3_server.location(prefix))
+    store.create("flat/1", b"entry")
+    s3_server.put_raw(f"{prefix}/flat/2/", b"")
+
+    listed = store.folder("flat", after="0")
+
+    assert [file.path for file in listed.files] == ["flat/1"]
+    assert listed.folders == ("flat/2",)
+
+
 def test_an_upload_needs_far_less_memory_than_the_file_has_bytes(s3_server: S3Server):
     location = s3_server.location(uuid.uuid4().hex)
     program = textwrap.dedent(

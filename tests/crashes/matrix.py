@@ -132,7 +132,9 @@ OPERATIONS = (
     Operation("bulk insert into a clean table", _bulk_insert, _clean, _old, _all),
     Operation("insert after a dead writer", _insert, _dirty, _old, _all),
     Operation("insert after a dead rollback", _insert, _rolling_back, _old, _all),
-    Operation("insert after an unpublished commit", _insert, _decided, _decided_ids, _all | _decided_ids, _old),
+    Operation(
+        "insert after an unpublished commit", _insert, _decided, _decided_ids, _all | _decided_ids, _old
+    ),
     Operation("insert beside a metadata table", _insert, _with_metadata_table, _old, _all),
     Operation("roll back a dead writer", _roll_back, _dirty, _old, _old),
     Operation("resume a dead rollback", _roll_back, _rolling_back, _old, _old),

@@ -59,7 +59,9 @@ def check_at_any_time(table: OpenTable) -> None:
     timeline = load_timeline(table.store)
     state = whole_ledger(table.store)
     for instant in timeline.completed_commits:
-        metadata = decode_commit(table.store.read(instant_file(instant.time, instant.action, State.COMPLETED)))
+        metadata = decode_commit(
+            table.store.read(instant_file(instant.time, instant.action, State.COMPLETED))
+        )
         for stats in metadata.partition_to_write_stats.values():
             for stat in stats:
                 stored = table.store.stat(stat.path)

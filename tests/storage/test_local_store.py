@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import gc
 import json
 import os
 import random
@@ -171,6 +172,26 @@ def _refuse_sync(descriptor: int) -> None:
 def _upload(store: LocalStore, path: str, content: bytes) -> None:
     with store.upload(path) as sink:
         sink.write(content)
+
+
+def test_a_failed_upload_writes_nothing_into_files_opened_later(tmp_path: Path):
+    """The sink outlives its descriptor, whose number the system gives to the next file."""
+    kept: list[object] = []
+
+    def fail(store: LocalStore) -> None:
+        with store.upload("file") as sink:
+            kept.append(sink)
+            sink.write(b"not flushed yet")
+            raise RuntimeError("task failed")
+
+    with pytest.raises(RuntimeError):
+        fail(LocalStore(str(tmp_path)))
+    with open(tmp_path / "other", "wb") as other:
+        kept.clear()
+        gc.collect()
+        other.write(b"other")
+
+    assert (tmp_path / "other").read_bytes() == b"other"
 
 
 # Killed processes

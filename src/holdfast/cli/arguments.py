@@ -20,7 +20,9 @@ DEBUG = "holdfast.debug"
 def table_command(function: Function) -> Function:
     """Give a command PATH and the options that every command has."""
     for decorate in (
-        click.option("--debug", is_flag=True, expose_value=False, callback=_remember, help="Show tracebacks."),
+        click.option(
+            "--debug", is_flag=True, expose_value=False, callback=_remember, help="Show tracebacks."
+        ),
         click.option(
             "--storage-option",
             "storage_options",

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 import click
 
 from holdfast.cli.arguments import limit_option, opened, table_command
-from holdfast.cli.output import print_json, print_line, print_table, size_text
+from holdfast.cli.output import Bytes, print_json, print_line, print_table
 from holdfast.format.commits import NO_PREVIOUS_COMMIT, WriteStat
 from holdfast.read.history import CommitRecord, commit_record, commit_records
 
@@ -86,6 +86,7 @@ def commit() -> None:
 def show(path: str, *, limit: int | None, as_json: bool, storage_options: Mapping[str, str]) -> None:
     """Show the completed commits of the table at PATH, newest first.
 
+    \b
     Example: holdfast commits show lake/trips --limit 10
     """
     records = commit_records(opened(path, storage_options), limit=limit)
@@ -103,6 +104,7 @@ def show(path: str, *, limit: int | None, as_json: bool, storage_options: Mappin
 def showpartitions(path: str, *, time: str, as_json: bool, storage_options: Mapping[str, str]) -> None:
     """Show what one commit wrote into each partition of the table at PATH.
 
+    \b
     Example: holdfast commit showpartitions lake/trips --commit 20240131093000123
     """
     record = commit_record(opened(path, storage_options), time)
@@ -121,6 +123,7 @@ def showpartitions(path: str, *, time: str, as_json: bool, storage_options: Mapp
 def showfiles(path: str, *, time: str, as_json: bool, storage_options: Mapping[str, str]) -> None:
     """Show the files that one commit wrote into the table at PATH.
 
+    \b
     Example: holdfast commit showfiles lake/trips --commit 20240131093000123
     """
     record = commit_record(opened(path, storage_options), time)
@@ -140,7 +143,7 @@ def _commit_row(record: CommitRecord) -> tuple[object, ...]:
     found = totals(_stats(record))
     return (
         record.instant.time,
-        size_text(found.bytes_written),
+        Bytes(found.bytes_written),
         found.files_added,
         found.files_updated,
         len(record.metadata.partition_to_write_stats),
@@ -171,7 +174,7 @@ def _partition_row(partition: str, found: Totals) -> tuple[object, ...]:
         found.files_updated,
         found.records_inserted,
         found.records_updated,
-        size_text(found.bytes_written),
+        Bytes(found.bytes_written),
         found.errors,
     )
 
@@ -183,9 +186,9 @@ def _file_row(partition: str, stat: WriteStat) -> tuple[object, ...]:
         stat.prev_commit,
         stat.num_update_writes,
         stat.num_writes,
-        size_text(stat.total_write_bytes),
+        Bytes(stat.total_write_bytes),
         stat.total_write_errors,
-        size_text(stat.file_size_in_bytes),
+        Bytes(stat.file_size_in_bytes),
     )
 
 

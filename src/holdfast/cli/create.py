@@ -58,6 +58,7 @@ def create(
 ) -> None:
     """Make an empty table at PATH.
 
+    \b
     Example: holdfast create lake/trips --name trips --record-key trip_id --partition-by city --ordering ts
     """
     table = create_table(

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import click
 
 from holdfast.cli.arguments import opened, table_command
-from holdfast.cli.output import print_json, print_line, print_table, size_text
+from holdfast.cli.output import Bytes, print_json, print_line, print_table
 from holdfast.config.table import TableType
 
 _HEADER = ("Partition", "FileId", "Base-Instant", "Data-File", "Data-File Size")
@@ -15,8 +15,9 @@ _HEADER = ("Partition", "FileId", "Base-Instant", "Data-File", "Data-File Size")
 @table_command
 @click.option("--as-of", metavar="T", help="An instant, or a date and time in UTC.")
 def fsview(path: str, *, as_of: str | None, as_json: bool, storage_options: Mapping[str, str]) -> None:
-    """Show the base files of the table at PATH, now or as of an instant.
+    """Show the base files of the table at PATH.
 
+    \b
     Example: holdfast fsview lake/trips --as-of 2024-01-31T09:30:00
     """
     # Loaded here because it needs Arrow, which other commands must not wait for.
@@ -40,7 +41,7 @@ def fsview(path: str, *, as_of: str | None, as_json: bool, storage_options: Mapp
         print_json({"as_of": time, "base_files_only": is_base_only, "file_slices": slices})
     elif files:
         rows = [
-            (file.partition, file.file_id, file.instant, file.path.rpartition("/")[2], size_text(file.size))
+            (file.partition, file.file_id, file.instant, file.path.rpartition("/")[2], Bytes(file.size))
             for file in files
         ]
         print_table(_HEADER, rows)

@@ -1,9 +1,9 @@
 """The command line: its commands, and the one place where errors become exit codes.
 
-    0 done                          4 storage did not answer
-    1 failed or declined            5 the table is damaged
-    2 wrong usage, invalid request  6 the outcome is unknown
-    3 conflict, or fenced           130 interrupted
+0 done                          4 storage did not answer
+1 failed or declined            5 the table is damaged
+2 wrong usage, invalid request  6 the outcome is unknown
+3 conflict, or fenced           130 interrupted
 """
 
 import logging
@@ -41,7 +41,7 @@ class Program(click.Group):
         args: Sequence[str] | None = None,
         prog_name: str | None = None,
         complete_var: str | None = None,
-        standalone_mode: bool = True,  # noqa: FBT001, FBT002
+        standalone_mode: bool = True,
         **extra: Any,
     ) -> NoReturn:
         asked = os.environ.get(_COMPLETION)
@@ -114,8 +114,8 @@ def _prepare_streams() -> None:
 
 def _usage(error: click.ClickException) -> str:
     message = error.format_message().rstrip(".")
-    if isinstance(error, click.UsageError) and error.ctx is not None:
-        message += f"; see {error.ctx.command_path} --help"
+    if isinstance(error, click.UsageError):
+        message += f"; see {error.ctx.command_path if error.ctx else _NAME} --help"
     return message
 
 

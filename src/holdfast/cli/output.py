@@ -9,6 +9,7 @@ import json
 import sys
 import unicodedata
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import click
 
@@ -27,6 +28,23 @@ _STYLES: dict[object, str] = {
     Liveness.GONE: "red",
     Liveness.UNKNOWN: "yellow",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Bytes:
+    """A size, shown in the unit that people would choose."""
+
+    count: int
+
+    def __str__(self) -> str:
+        if self.count < 1024:
+            return f"{self.count} B"
+        scaled = float(self.count)
+        for unit in ("KB", "MB", "GB", "TB"):
+            scaled /= 1024
+            if scaled < 1024:
+                return f"{scaled:.1f} {unit}"
+        return f"{scaled / 1024:.1f} PB"
 
 
 def print_json(document: object) -> None:
@@ -65,18 +83,6 @@ def iso(moment: dt.datetime | None) -> str | None:
     return moment.astimezone(dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def size_text(size: int) -> str:
-    """A number of bytes as people read it."""
-    if size < 1024:
-        return f"{size} B"
-    scaled = float(size)
-    for unit in ("KB", "MB", "GB", "TB"):
-        scaled /= 1024
-        if scaled < 1024:
-            return f"{scaled:.1f} {unit}"
-    return f"{scaled / 1024:.1f} PB"
-
-
 def counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
@@ -92,20 +98,19 @@ def _text(value: object) -> str:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float | Bytes) and not isinstance(value, bool)
 
 
 def _print_plain(header: Sequence[str], rows: Sequence[Sequence[object]], *, right: Sequence[bool]) -> None:
     lines = [list(header), *([_text(value) for value in row] for row in rows)]
     widths = [max(_width(line[at]) for line in lines) for at in range(len(header))]
     lines.insert(1, ["-" * width for width in widths])
-    text = "\n".join("  ".join(map(_padded, line, widths, right)).rstrip() for line in lines)
-    click.echo(text)
+    click.echo("\n".join("  ".join(map(_padded, line, widths, right)).rstrip() for line in lines))
 
 
-def _padded(text: str, width: int, to_the_right: bool) -> str:  # noqa: FBT001
+def _padded(text: str, width: int, is_right: bool) -> str:
     blanks = " " * (width - _width(text))
-    return blanks + text if to_the_right else text + blanks
+    return blanks + text if is_right else text + blanks
 
 
 def _width(text: str) -> int:
@@ -124,8 +129,8 @@ def _print_rich(header: Sequence[str], rows: Sequence[Sequence[object]], *, righ
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name, to_the_right in zip(header, right, strict=True):
-        table.add_column(name, justify="right" if to_the_right else "left", overflow="fold")
+    for name, is_right in zip(header, right, strict=True):
+        table.add_column(name, justify="right" if is_right else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(_text(value), style=_STYLES.get(value, "")) for value in row))
     Console().print(table)

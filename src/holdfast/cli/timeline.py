@@ -12,7 +12,7 @@ from holdfast.read.history import rollback_targets
 from holdfast.table.opened import OpenTable
 from holdfast.timeline.timeline import load_timeline
 
-_HEADER = ("No.", "Instant", "Action", "State", "Completed Time", "Notes")
+_HEADER = ("No.", "Instant", "Action", "State", "Completed Time (UTC)", "Notes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,7 @@ def timeline() -> None:
 def show(path: str, *, limit: int | None, as_json: bool, storage_options: Mapping[str, str]) -> None:
     """Show the instants of the table at PATH, newest first. Times are in UTC.
 
+    \b
     Example: holdfast timeline show lake/trips --limit 10
     """
     table = opened(path, storage_options)

@@ -2,7 +2,7 @@
 
 First the ledger says ABORT, which fences the writer for good and names the
 rollback's own instant. Then a plan is stored, then exactly that plan is
-carried out: data files, markers, heartbeat, inflight, requested, and last the
+carried out: inflight, data files, markers, heartbeat, requested, and last the
 completed rollback. Whoever finds a rollback half done repeats its stored plan;
 every step may be repeated by several at once.
 """
@@ -10,7 +10,7 @@ every step may be repeated by several at once.
 import logging
 from dataclasses import dataclass
 
-from holdfast.errors import Refused, StorageUnavailable, TableDamaged
+from holdfast.errors import StorageUnavailable, TableDamaged
 from holdfast.format.ledger_entries import EntryKind
 from holdfast.format.malformed import Malformed
 from holdfast.format.replace_requests import decode_replace_request
@@ -67,11 +67,11 @@ def roll_back_failed_writes(table: OpenTable) -> tuple[RollbackReport, ...]:
     state = table.ledger.read()
     if publish_decided(table, state, shown={instant.time for instant in timeline.completed_commits}):
         timeline = load_timeline(table.store)
-    reports = [roll_back(table, write) for write in abandoned_writes(table, timeline, state)]
-    if reports:
+    attempted = [roll_back(table, write) for write in abandoned_writes(table, timeline, state)]
+    if attempted:
         timeline, state = load_timeline(table.store), table.ledger.read()
     sweep(table, timeline, state)
-    return tuple(reports)
+    return tuple(report for report in attempted if report is not None)
 
 
 def abandoned_writes(table: OpenTable, timeline: Timeline, state: LedgerState) -> tuple[FailedWrite, ...]:
@@ -117,17 +117,19 @@ def is_alive(table: OpenTable, write: FailedWrite) -> bool:
 
 def roll_back(
     table: OpenTable, write: FailedWrite, *, reason: str = "the writer did not finish"
-) -> RollbackReport:
+) -> RollbackReport | None:
     """Abort the write in the ledger, then remove its traces.
 
-    `Refused` if the write turns out to be committed. A crash at any point
-    leaves a rollback that the next caller of `roll_back_failed_writes` finishes.
+    None if the write was committed in the meantime; then it is published. A
+    crash at any point leaves a rollback that the next caller of
+    `roll_back_failed_writes` finishes.
     """
     began_ms = table.clock.elapsed_ms()
     state = abort(table, write.time, write.action, adopt=write.rollback, reason=reason)
     aborted = state.aborted.get(write.time)
     if aborted is None:
-        raise Refused("the write is committed and cannot be rolled back as failed", instant=write.time)
+        publish_decided(table, state)
+        return None
     rollback = aborted.rollback
     plan = _stored_plan(table, write, rollback)
     table.store.create(instant_file(rollback, Action.ROLLBACK, State.INFLIGHT), b"")
@@ -166,10 +168,8 @@ def _stored_plan(table: OpenTable, write: FailedWrite, rollback: InstantTime) ->
     """The plan in storage; the first one stored is the one everybody carries out."""
     path = instant_file(rollback, Action.ROLLBACK, State.REQUESTED)
     plan = _read_plan(table, path)
-    if plan is None and table.store.stat(instant_file(rollback, Action.ROLLBACK, State.INFLIGHT)) is None:
-        if table.store.stat(path) is not None:
-            # Torn by a program whose creates are not atomic, and nothing was carried out yet.
-            table.store.delete(path)
+    if plan is None:
+        _remove_torn_plan(table, path, rollback)
         table.store.create(path, encode_rollback_plan(plan_rollback(table, write)))
         plan = _read_plan(table, path)
     if plan is None:
@@ -177,6 +177,18 @@ def _stored_plan(table: OpenTable, write: FailedWrite, rollback: InstantTime) ->
     if plan.target != write.time:
         raise TableDamaged("a rollback plan names another instant", file=path, target=plan.target)
     return plan
+
+
+def _remove_torn_plan(table: OpenTable, path: str, rollback: InstantTime) -> None:
+    """Make room for a plan where a program without atomic creates left part of one.
+
+    Only while nothing was carried out yet; and only if it cannot be read *now*,
+    for it may have been created whole since it was found missing.
+    """
+    inflight = instant_file(rollback, Action.ROLLBACK, State.INFLIGHT)
+    if table.store.stat(inflight) is None and table.store.stat(path) is not None:
+        if _read_plan(table, path) is None:
+            table.store.delete(path)
 
 
 def plan_rollback(table: OpenTable, write: FailedWrite) -> RollbackPlan:
@@ -201,7 +213,9 @@ def _execute(table: OpenTable, write: FailedWrite, doomed: tuple[str, ...]) -> N
     completed = instant_file(write.time, write.action, State.COMPLETED)
     if table.store.stat(completed) is not None:
         raise TableDamaged("an instant is completed although it was aborted", file=completed)
-    # A writer that was fenced between two of its steps may have written after the plan was made.
+    # The inflight file goes first. A task that finishes a file looks for it afterwards and
+    # withdraws the file if it is gone; a file it kept was announced by a marker read below.
+    table.store.delete(instant_file(write.time, write.action, State.INFLIGHT))
     late = reconcile(table, write.time, frozenset())
     failed = table.store.delete_all(dict.fromkeys((*doomed, *late)))
     if failed:
@@ -210,7 +224,6 @@ def _execute(table: OpenTable, write: FailedWrite, doomed: tuple[str, ...]) -> N
         )
     delete_markers(table.store, write.time)
     table.store.delete(heartbeat_path(write.time))
-    table.store.delete(instant_file(write.time, write.action, State.INFLIGHT))
     table.store.delete(instant_file(write.time, write.action, State.REQUESTED))
 
 

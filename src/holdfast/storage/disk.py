@@ -15,7 +15,7 @@ from holdfast.errors import StorageUnavailable
 
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY
 _NO_FOLDER_LOCKS = frozenset({errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS})
-_ATTEMPTS = 100
+_ATTEMPTS = 1000
 
 T = TypeVar("T")
 

@@ -21,7 +21,8 @@ from holdfast.storage.refusals import refusals
 
 _BOOT_ID_FILE = "/proc/sys/kernel/random/boot_id"
 _OWN_DESCRIPTORS = "/proc/self/fd"
-_NO_NAMELESS_FILES = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL})
+# The last is what ext4 says of a directory that is being removed.
+_NO_NAMELESS_FILES = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.EPERM})
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,43 @@
+"""Two processes may stand at the same step at once, and either may sleep there as long as it likes."""
+
+import os
+from functools import partial
+
+import pytest
+
+from harness.explorer import random_schedules, schedules
+from interleavings.scenarios import SCENARIOS
+
+SEED = int(os.environ.get("HOLDFAST_SEED", "20261115"))
+RANDOM_SCHEDULES = int(os.environ.get("HOLDFAST_SCHEDULES", "150"))
+
+
+@pytest.fixture(scope="module")
+def explored(request):
+    counts = {"one": 0, "asleep": 0, "random": 0}
+    yield counts
+    request.config.summary_lines.append(
+        f"interleavings: {len(SCENARIOS)} scenarios, {counts['one']} schedules with one switch (all), "
+        f"{counts['asleep']} with an actor that never wakes (all), "
+        f"{counts['random']} with two to five switches (seed {SEED}), violations 0"
+    )
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+def test_no_schedule_with_one_switch_breaks_an_invariant(scenario, explored):
+    for _ in schedules(scenario.run, switches=1):
+        explored["one"] += 1
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+def test_an_actor_that_sleeps_for_ever_breaks_no_invariant(scenario, explored):
+    for _ in schedules(partial(scenario.run, asleep=0), switches=1):
+        explored["asleep"] += 1
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+def test_no_random_schedule_breaks_an_invariant(scenario, explored):
+    for switches in (2, 3, 5):
+        seed = SEED + switches
+        for _ in random_schedules(scenario.run, switches=switches, count=RANDOM_SCHEDULES, seed=seed):
+            explored["random"] += 1
