@@ -79,3 +79,14 @@ def pytest_configure(config):
 def pytest_terminal_summary(terminalreporter, config):
     for line in config.summary_lines:
         terminalreporter.write_line(line)
+
+
+@pytest.fixture(scope="session")
+def spark():
+    """One Spark session for the whole run; a failed task is tried again, as on a cluster."""
+    from holdfast.engines.spark.session import local_session
+
+    session = local_session("holdfast-tests", master="local[2,4]")
+    session.conf.set("spark.sql.shuffle.partitions", "2")
+    yield session
+    session.stop()
