@@ -195,8 +195,9 @@ def test_decimals_take_the_smallest_size_that_fits(precision, size):
 
 
 def test_local_timestamps_are_told_from_those_in_utc():
-    assert avro_type(pa.timestamp("ns"))[1] == {"type": "long", "logicalType": "local-timestamp-micros"}
-    assert avro_type(pa.timestamp("ns", "UTC"))[1] == {"type": "long", "logicalType": "timestamp-micros"}
+    in_utc = {"type": "long", "logicalType": "timestamp-micros"}
+    assert avro_type(pa.timestamp("ns", "UTC"))[1] == in_utc
+    assert avro_type(pa.timestamp("ns"))[1] == {**in_utc, "adjust-to-utc": False}
 
 
 def test_structs_below_lists_and_maps_are_named_after_their_column():

@@ -45,7 +45,7 @@ def one_line(error: Exception) -> str:
         return printable("; ".join([str(error), *getattr(error, "__notes__", ())]))
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     if any(kind.__module__.startswith(_ENGINE_MODULES) for kind in type(error).__mro__):
-        return printable(f"Spark failed: {first[:_LONGEST]}")
+        return printable(f"Spark failed: {first[:_LONGEST]}; --debug shows more")
     return printable(f"internal error: {type(error).__name__}: {first[:_LONGEST]}; --debug shows where")
 
 

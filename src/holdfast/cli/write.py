@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.arguments import pairs, table_command
+from holdfast.cli.arguments import DEBUG, pairs, table_command
 from holdfast.cli.output import Bytes, counted, print_facts, print_json, print_warning
 from holdfast.cli.rollbacks import print_reports
 from holdfast.config.write import WriteSettings
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _FORMATS = {".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
 _PACKINGS = frozenset({".gz", ".bz2", ".zst", ".lz4", ".snappy"})
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+_STANDARD_ERROR = 2
 _GLOB = re.compile(r"([*?\[\]{}\\])")
 
 
@@ -152,7 +153,8 @@ def _session(master: str) -> SparkSession:
     except ModuleNotFoundError as error:
         hint = "pip install 'holdfast[spark]'"
         raise InvalidRequest("Spark is not installed", missing=error.name, hint=hint) from error
-    session = local_session("holdfast write", master=master)
+    with _silence():
+        session = local_session("holdfast write", master=master)
     session.conf.set("spark.sql.session.timeZone", "UTC")
     return session
 
@@ -169,17 +171,18 @@ def _frame(
         return reader.csv(sources) if kind == "csv" else reader.json(sources)
     from holdfast.engines.spark.types import spark_schema_of
 
+    wanted = spark_schema_of(schema)
     if kind == "json":
         _refuse_unknown(session.read.option("primitivesAsString", True).json(sources).columns, schema)
-        return reader.schema(spark_schema_of(schema)).json(sources)
+        return reader.schema(wanted).json(sources)
     if header:
         # Spark goes by position even if there are names; so the schema is brought into their order,
         # and every file's names are compared with it.
         found = session.read.option("header", True).csv(sources).columns
         _refuse_unknown(found, schema)
-        schema = type(schema)([schema.field(name) for name in found])
+        wanted = type(wanted)([wanted[name] for name in found])
     reader = reader.option("header", header).option("enforceSchema", not header)
-    return reader.schema(spark_schema_of(schema)).csv(sources)
+    return reader.schema(wanted).csv(sources)
 
 
 def _refuse_unknown(found: Sequence[str], schema: pa.Schema) -> None:
@@ -196,14 +199,31 @@ def _written(table: Table, frame: DataFrame, *, operation: str, options: Mapping
 
 
 @contextmanager
+def _silence() -> Iterator[None]:
+    """Start Spark without its greetings: its process keeps the standard error it is started with."""
+    if click.get_current_context().meta.get(DEBUG):
+        yield
+        return
+    ours = os.dup(_STANDARD_ERROR)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, _STANDARD_ERROR)
+        yield
+    finally:
+        os.dup2(ours, _STANDARD_ERROR)
+        os.close(ours)
+        os.close(nowhere)
+
+
+@contextmanager
 def _progress(text: str) -> Iterator[None]:
     if not sys.stderr.isatty():
         yield
         return
-    # Loaded here because nobody looks at a progress bar in a pipe.
+    # Loaded here because nobody looks at it in a pipe.
     from rich.console import Console
 
-    with Console(stderr=True).status(text):
+    with os.fdopen(os.dup(_STANDARD_ERROR), "w") as terminal, Console(file=terminal).status(text):
         yield
 
 

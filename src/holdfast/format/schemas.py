@@ -42,13 +42,20 @@ _PLAIN_AVRO = {
 _LOGICAL_AVRO = {
     pa.date32(): ("int", "date"),
     pa.timestamp("us", tz="UTC"): ("long", "timestamp-micros"),
-    pa.timestamp("us"): ("long", "local-timestamp-micros"),
 }
+
+# A timestamp without a zone has the Avro type `local-timestamp-micros`, on which hudi-rs 0.5
+# panics. Iceberg's spelling says the same in a property that other readers pass over: they
+# show the wall-clock time as if it were UTC.
+_ZONELESS = pa.timestamp("us")
+_ADJUSTED = "adjust-to-utc"
+_ZONELESS_AVRO = {"type": "long", "logicalType": "timestamp-micros", _ADJUSTED: False}
 
 _PLAIN_ARROW = {name: kind for kind, name in _PLAIN_AVRO.items()}
 _LOGICAL_ARROW = {
     **{names: kind for kind, names in _LOGICAL_AVRO.items()},
     ("long", "timestamp-millis"): pa.timestamp("ms", tz="UTC"),
+    ("long", "local-timestamp-micros"): pa.timestamp("us"),
     ("long", "local-timestamp-millis"): pa.timestamp("ms"),
     ("int", "time-millis"): pa.time32("ms"),
     ("long", "time-micros"): pa.time64("us"),
@@ -274,6 +281,8 @@ def _avro_type(kind: pa.DataType, *, name: str, namespace: str) -> str | dict[st
     """The Avro type of a storable type; a named type in it is called after its column."""
     if kind in _PLAIN_AVRO:
         return _PLAIN_AVRO[kind]
+    if kind == _ZONELESS:
+        return _ZONELESS_AVRO
     if kind in _LOGICAL_AVRO:
         base, logical = _LOGICAL_AVRO[kind]
         return {"type": base, "logicalType": logical}
@@ -402,6 +411,8 @@ def _logical_type(base: str, avro: _Attributes) -> pa.DataType | None:
     logical = avro.get("logicalType")
     if not isinstance(logical, str):
         return None
+    if logical == _ZONELESS_AVRO["logicalType"] and avro.get(_ADJUSTED) is False:
+        return _ZONELESS
     if logical != "decimal" or base not in ("bytes", "fixed"):
         return _LOGICAL_ARROW.get((base, logical))
     precision, scale = avro.get("precision"), avro.get("scale", 0)

@@ -29,6 +29,8 @@ def local_session(app_name: str, *, master: str = "local[*]") -> SparkSession:
         .config("spark.log.level", "ERROR")
         .getOrCreate()
     )
+    if _WORKER_PYTHON not in os.environ:
+        session.sparkContext.pythonExec = sys.executable
     return session
 
 
