@@ -21,7 +21,7 @@ def _commands(group=cli, words=()):
             yield (*words, name)
 
 
-@pytest.mark.parametrize("words", _commands(), ids=" ".join)
+@pytest.mark.parametrize("words", list(_commands()), ids=" ".join)
 def test_every_command_explains_itself_with_an_example_and_has_the_shared_options(run, words):
     result = run(*words, "--help")
 

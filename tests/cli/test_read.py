@@ -8,7 +8,6 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
-from tests.cli.conftest import trips
 
 import holdfast
 
@@ -48,7 +47,7 @@ def many_kinds(tmp_path):
     return path
 
 
-def test_rows_are_printed_for_people_and_the_rest_is_counted(run, empty_table):
+def test_rows_are_printed_for_people_and_the_rest_is_counted(run, empty_table, trips):
     holdfast.open_table(str(empty_table)).insert(trips(0, 50))
 
     lines = run("read", empty_table).stdout.splitlines()
@@ -139,7 +138,7 @@ def test_an_unknown_column_is_refused(run, table):
     assert "the table has no such column (column: nope" in result.stderr
 
 
-def test_rows_go_into_a_parquet_file(run, table, tmp_path):
+def test_rows_go_into_a_parquet_file(run, table, tmp_path, trips):
     target = tmp_path / "rows.parquet"
 
     result = run("read", table, "--to", target)
@@ -148,7 +147,7 @@ def test_rows_go_into_a_parquet_file(run, table, tmp_path):
     assert pq.read_table(target).sort_by("trip_id").equals(trips(0, 16))
 
 
-def test_rows_go_into_a_csv_file(run, table, tmp_path):
+def test_rows_go_into_a_csv_file(run, table, tmp_path, trips):
     target = tmp_path / "rows.csv"
 
     document = json.loads(run("read", table, "--to", target, "--json").stdout)

@@ -5,7 +5,6 @@ import json
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.cli.conftest import trips
 
 import holdfast
 
@@ -32,7 +31,7 @@ def _ids(table):
         (["--from", "rows.csv", "rows.json", "--operation", "insert"], "do not name one format"),
         (["--from", "rows.csv", "--operation", "merge"], "'merge' is not one of"),
         (["--operation", "insert"], "Missing option '--from'"),
-        (["--from", "--operation", "insert"], "--from"),
+        (["--from", "rows.csv"], "Missing option '--operation'. Choose from: insert, bulk_insert"),
         (
             ["--from", "rows.csv", "--operation", "insert", "--option", "hoodie.parquet.max.file.siz=1"],
             "did you mean hoodie.parquet.max.file.size?",
@@ -86,7 +85,7 @@ def test_the_first_write_guesses_types_and_later_ones_go_by_name(run, spark, emp
 
 
 @pytest.mark.spark
-def test_a_write_reports_the_failed_write_it_rolled_back(run, spark, table, failed_write, tmp_path):
+def test_a_write_reports_the_failed_write_it_rolled_back(run, spark, table, failed_write, tmp_path, trips):
     source = tmp_path / "more.parquet"
     pq.write_table(trips(20, 2), source)
 

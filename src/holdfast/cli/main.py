@@ -113,7 +113,7 @@ def _prepare_streams() -> None:
 
 
 def _usage(error: click.ClickException) -> str:
-    message = error.format_message().rstrip(".")
+    message = " ".join(error.format_message().rstrip(".").split())
     if isinstance(error, click.UsageError):
         message += f"; see {error.ctx.command_path if error.ctx else _NAME} --help"
     return message
