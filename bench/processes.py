@@ -1,6 +1,6 @@
 """Processes: what this one and its descendants take of the machine, read from `/proc`.
 
-    driver (this process) ─► JVM ─► worker daemon ─► Python workers
+driver (this process) ─► JVM ─► worker daemon ─► Python workers
 """
 
 import os
@@ -14,8 +14,9 @@ from bench.framework import Usage
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-_SAMPLE_EVERY_S = 0.05
+_SAMPLE_EVERY_S = 0.1
 _JVM = "java"
+_PYTHON = "python"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class ProcessTree:
 
     def sample(self) -> tuple[float, Sample]:
         """CPU seconds spent so far, and memory now."""
-        processes = list(_descendants(self._root))
+        processes = _descendants(self._root)
         by_pid = {process.pid: process for process in processes}
         ticks = 0
         memory = Sample()
@@ -72,8 +73,9 @@ class ProcessTree:
             if process.pid == self._root:
                 memory = replace(memory, driver=size)
             elif process.command == _JVM:
-                memory = replace(memory, jvm=memory.jvm + size)
-            else:
+                # A child that the JVM has just forked still is the JVM; it must not count twice.
+                memory = replace(memory, jvm=max(memory.jvm, size))
+            elif process.command.startswith(_PYTHON):
                 memory = replace(memory, workers=memory.workers + size)
         return (ticks + sum(self._workers.values())) / _TICKS_PER_SECOND, memory
 
@@ -125,24 +127,17 @@ def _sampling(tree: ProcessTree) -> Iterator[list[Sample]]:
         thread.join()
 
 
-def _descendants(root: int) -> Iterator[Process]:
-    waiting = [root]
-    while waiting:
-        pid = waiting.pop()
-        process = _process(pid)
+def _descendants(root: int) -> list[Process]:
+    children: dict[int, list[Process]] = {}
+    for name in os.listdir("/proc"):
+        process = _process(int(name)) if name.isdigit() else None
         if process is not None:
-            yield process
-            waiting += _children(pid)
-
-
-def _children(pid: int) -> list[int]:
-    """Children of every thread: the JVM starts its children from many."""
-    found: list[int] = []
-    try:
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            found += map(int, _text(f"/proc/{pid}/task/{thread}/children").split())
-    except OSError:
-        pass  # It has just ended.
+            children.setdefault(process.parent, []).append(process)
+    own = _process(root)
+    found = [own] if own else []
+    for process in found:
+        # The list grows while it is gone through: children of children follow.
+        found += children.get(process.pid, [])
     return found
 
 
@@ -166,9 +161,9 @@ def _process(pid: int) -> Process | None:
 
 
 def _machine_busy_s() -> float:
-    """CPU seconds all programs have spent since the machine started."""
-    user, nice, system, _idle, _iowait, irq, softirq, *_ = map(int, _text("/proc/stat").split()[1:9])
-    return (user + nice + system + irq + softirq) / _TICKS_PER_SECOND
+    """CPU seconds that all programs, and other machines on this hardware, took since the start."""
+    user, nice, system, _idle, _waiting, irq, softirq, stolen = map(int, _text("/proc/stat").split()[1:9])
+    return (user + nice + system + irq + softirq + stolen) / _TICKS_PER_SECOND
 
 
 def _text(path: str) -> str:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from harness.hudi_reader import hudi_snapshot
 
 import holdfast
+from harness.hudi_reader import hudi_snapshot
 from holdfast.errors import UnsupportedTable
 
 COPY_ON_WRITE = (

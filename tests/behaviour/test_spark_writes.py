@@ -2,16 +2,17 @@
 
 import datetime as dt
 from decimal import Decimal
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from harness.checker import check_at_rest
-from harness.hudi_reader import hudi_changes, hudi_schema, hudi_snapshot
 from pyspark import TaskContext
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 import holdfast
+from harness.checker import check_at_rest
+from harness.hudi_reader import hudi_changes, hudi_schema, hudi_snapshot
 from holdfast.errors import InvalidRequest, SchemaMismatch
 
 pytestmark = pytest.mark.spark
@@ -105,7 +106,9 @@ def test_what_spark_wrote_is_what_spark_and_hudi_read(spark, tmp_path, partition
 
 
 def test_composite_keys_are_spelled_as_hudi_spells_them(spark, tmp_path):
-    table = holdfast.create_table(str(tmp_path), name="trips", record_key=["trip_id", "ts"], partition_by="city")
+    table = holdfast.create_table(
+        str(tmp_path), name="trips", record_key=["trip_id", "ts"], partition_by="city"
+    )
 
     table.insert(trips(spark, 7, 1))
 
@@ -325,15 +328,19 @@ def test_insert_keeps_duplicate_keys_as_hudi_does(spark, tmp_path):
 
 def test_a_damaged_page_is_an_error_on_spark_and_never_a_wrong_row(spark, tmp_path):
     table = holdfast.create_table(
-        str(tmp_path), name="trips", record_key="trip_id",
+        str(tmp_path),
+        name="trips",
+        record_key="trip_id",
     )
-    table.bulk_insert(trips(spark, 0, 5_000, slices=1), options={"hoodie.parquet.compression.codec": "uncompressed"})
+    table.bulk_insert(
+        trips(spark, 0, 5_000, slices=1), options={"hoodie.parquet.compression.codec": "uncompressed"}
+    )
     path = table.files()[0]
-    content = bytearray(open(path, "rb").read())
+    content = bytearray(Path(path).read_bytes())
     in_meta_column = content.find(b"trip-004000")
     in_data_column = content.find(b"trip-004000", in_meta_column + 1)
     content[in_data_column + 5] ^= 1
-    open(path, "wb").write(content)
+    Path(path).write_bytes(content)
     (tmp_path / f".{path.rpartition('/')[2]}.crc").unlink(missing_ok=True)
 
     with pytest.raises(Exception, match=r"(?i)crc|checksum"):

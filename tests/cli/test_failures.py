@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 
 import click
 import pytest
@@ -198,7 +199,11 @@ def test_an_interrupt_is_one_line_and_code_130(table, begin):
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
         asked = process.stderr.read(len("Roll back 1 failed write? [y/N]:"))
-        process.send_signal(signal.SIGINT)
+        while process.poll() is None:
+            # A signal that comes just before the process waits for its input does not wake it.
+            process.send_signal(signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=5)
         rest = process.stderr.read()
 
     assert asked == b"Roll back 1 failed write? [y/N]:"

@@ -113,7 +113,7 @@ def test_json_is_read_in_the_schema_of_the_table(run, spark, table, tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "code", "text"),
     [
-        ("a.csv", "trip_id,city,ts,fare\nx,rome,1,1\n", 1, "Spark failed: "),
+        ("a.csv", "trip_id,city,ts,fare\nx,rome,1,1\n", 1, 'For input string: "x"'),
         ("a.csv", "trip_id,city,ts,fare,tip\n1,rome,1,1,1\n", 2, "the table has no such column (column: tip"),
         ("a.csv", "trip_id,city,ts\n1,rome,1\n", 2, "column: fare"),
         ("a.json", '{"trip_id": 1, "city": "rome", "ts": 1, "tip": 1}\n', 2, "column: tip"),

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from harness.checker import Violation, check_at_any_time, check_at_rest, visible_ids
 from harness.faults import Crash, CrashingStore, RecordingStore
 from harness.world import World, memory_world
-
 from holdfast.errors import TableExists
 from holdfast.services.rollback import roll_back_failed_writes
 from holdfast.storage.memory import MemoryStore

@@ -10,12 +10,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+
+import holdfast
 from harness.checker import check_at_any_time, check_at_rest, visible_ids
 from harness.faults import CrashingStore, RecordingStore, die_by_exit, die_by_signal
 from harness.hudi_reader import hudi_ids
 from harness.world import SimulatedClock, World
-
-import holdfast
 from holdfast.storage.local import LocalStore
 
 OLD = frozenset({"old1", "old2"})
@@ -78,7 +78,9 @@ def test_a_process_that_dies_at_any_step_leaves_the_old_table_or_the_new_one(cle
             assert seen in (OLD, OLD | NEW)
             assert hudi_ids(folder) == seen | {"next"}
             shutil.rmtree(folder)
-    request.config.summary_lines.append(f"real deaths by {die.__name__}: {2 * count} points, data lost 0, orphans 0")
+    request.config.summary_lines.append(
+        f"real deaths by {die.__name__}: {2 * count} points, data lost 0, orphans 0"
+    )
 
 
 WRITER = """
@@ -95,7 +97,8 @@ table = holdfast.open_table({table!r})
 step = {step}
 if step:
     opened = table._opened
-    table = holdfast.Table(replace(opened, store=CrashingStore(opened.store, step, after=True, die=die_by_signal)))
+    deadly = CrashingStore(opened.store, step, after=True, die=die_by_signal)
+    table = holdfast.Table(replace(opened, store=deadly))
 rows = spark.range(0, {rows}, 1, 2).select(
     f.concat(f.lit("new"), f.col("id").cast("string")).alias("id"),
     f.concat(f.lit("c"), (f.col("id") % 3).cast("string")).alias("city"),
@@ -110,7 +113,10 @@ def _start_writer(folder, *, step, rows):
     path = [str(Path(__file__).resolve().parent.parent), *sys.path]
     script = WRITER.format(path=path, table=str(folder), step=step, rows=rows)
     return subprocess.Popen(
-        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
     )
 
 
@@ -158,7 +164,9 @@ def holdfast_rows(*ids):
 
 def _kill_session(session):
     """Kill what the writer started: the JVM, and the Python workers in groups of their own."""
-    while members := [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _is_in(pid, session)]:
+    while members := [
+        pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _is_in(pid, session)
+    ]:
         for pid in members:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

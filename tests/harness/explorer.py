@@ -63,7 +63,7 @@ def run_schedule(
     def body(index: int) -> None:
         try:
             outcomes[index] = actors[index](SteppingStore(store, explorer.switch))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  (how an actor ended is the result)
             outcomes[index] = error
         ended[index] = True
 

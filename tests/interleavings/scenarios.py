@@ -9,7 +9,6 @@ from harness.checker import check_at_any_time, check_at_rest, visible_ids
 from harness.explorer import Run, Schedule, run_schedule
 from harness.faults import Crash, CrashingStore
 from harness.world import SimulatedHost, World, memory_world
-
 from holdfast.errors import Fenced, WriterActive
 from holdfast.host import Liveness
 from holdfast.model.reports import Commit
@@ -26,6 +25,8 @@ class Scenario:
     name: str
     start: Callable[[], World]
     actors: tuple[Callable[[World], object], ...]
+    others: Liveness = Liveness.UNKNOWN
+    """What every actor believes of the owners of unfinished writes."""
 
     def run(self, schedule: Schedule, *, asleep: int | None = None) -> Run:
         """Run one schedule, then check the world as it lies there and after one more write."""
@@ -33,7 +34,7 @@ class Scenario:
         clock = replace(start.clock)
 
         def actor(index: int) -> Callable[[Store], object]:
-            host = SimulatedHost(index, Liveness.UNKNOWN)
+            host = SimulatedHost(index, self.others)
             return lambda store: self.actors[index](World(store, clock, host))
 
         actors = [actor(index) for index in range(len(self.actors))]
@@ -104,4 +105,6 @@ SCENARIOS = (
     Scenario("writer and rollback after a dead writer", _dirty, (_writer("a"), _roll_back)),
     Scenario("rollback and rollback", _dirty, (_roll_back, _roll_back)),
     Scenario("writer and two rollbacks", _clean, (_writer("a"), _roll_back, _roll_back)),
+    Scenario("writer and writer that is known to live", _clean, (_writer("a"), _writer("b")), Liveness.ALIVE),
+    Scenario("writer and rollback that leaves it alone", _clean, (_writer("a"), _roll_back), Liveness.ALIVE),
 )

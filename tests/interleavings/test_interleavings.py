@@ -6,10 +6,11 @@ from functools import partial
 import pytest
 
 from harness.explorer import random_schedules, schedules
+from holdfast.model.reports import Commit
 from interleavings.scenarios import SCENARIOS
 
 SEED = int(os.environ.get("HOLDFAST_SEED", "20261115"))
-RANDOM_SCHEDULES = int(os.environ.get("HOLDFAST_SCHEDULES", "150"))
+RANDOM_SCHEDULES = int(os.environ.get("HOLDFAST_SCHEDULES", "40"))
 
 
 @pytest.fixture(scope="module")
@@ -41,3 +42,11 @@ def test_no_random_schedule_breaks_an_invariant(scenario, explored):
         seed = SEED + switches
         for _ in random_schedules(scenario.run, switches=switches, count=RANDOM_SCHEDULES, seed=seed):
             explored["random"] += 1
+
+
+def test_a_rollback_leaves_a_living_writer_alone():
+    scenario = next(s for s in SCENARIOS if s.name == "writer and rollback that leaves it alone")
+
+    answers = [run.outcomes[0].answer for run in schedules(scenario.run, switches=1)]
+
+    assert all(isinstance(answer, Commit) for answer in answers)

@@ -1,5 +1,6 @@
 """Failures: what an error means to the shell, and its one line for people."""
 
+import re
 from collections.abc import Mapping
 
 from holdfast.errors import (
@@ -28,6 +29,8 @@ EXIT_CODES: Mapping[type[HoldfastError], int] = {
 }
 
 _ENGINE_MODULES = ("pyspark.", "py4j.")
+_JAVA_REASON = re.compile(r"^(?:Caused by)?: [\w.$]+: (.+?)\.?(?:\s+SQLSTATE: \w+)?$", re.MULTILINE)
+"""The first line of each exception in the text of a Java stack trace."""
 _LONGEST = 500
 
 
@@ -43,9 +46,11 @@ def one_line(error: Exception) -> str:
     """The error as one line without control characters."""
     if isinstance(error, HoldfastError):
         return printable("; ".join([str(error), *getattr(error, "__notes__", ())]))
-    first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    text = str(error)
+    first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
     if any(kind.__module__.startswith(_ENGINE_MODULES) for kind in type(error).__mro__):
-        return printable(f"Spark failed: {first[:_LONGEST]}; --debug shows more")
+        reasons = "; ".join(dict.fromkeys(_JAVA_REASON.findall(text))) or first
+        return printable(f"Spark failed: {reasons[:_LONGEST]}; --debug shows more")
     return printable(f"internal error: {type(error).__name__}: {first[:_LONGEST]}; --debug shows where")
 
 

@@ -186,9 +186,9 @@ def _remove_torn_plan(table: OpenTable, path: str, rollback: InstantTime) -> Non
     for it may have been created whole since it was found missing.
     """
     inflight = instant_file(rollback, Action.ROLLBACK, State.INFLIGHT)
-    if table.store.stat(inflight) is None and table.store.stat(path) is not None:
-        if _read_plan(table, path) is None:
-            table.store.delete(path)
+    is_there = table.store.stat(path) is not None
+    if is_there and table.store.stat(inflight) is None and _read_plan(table, path) is None:
+        table.store.delete(path)
 
 
 def plan_rollback(table: OpenTable, write: FailedWrite) -> RollbackPlan:

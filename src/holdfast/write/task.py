@@ -115,7 +115,9 @@ class _Files:
         request = self._request
         if self._encoding is None:
             self._encoding = _encoding(request, sample)
-        name = BaseFileName(f"{self._identity.file_prefix}-{self._opened}", self._identity.write_token, request.instant)
+        name = BaseFileName(
+            f"{self._identity.file_prefix}-{self._opened}", self._identity.write_token, request.instant
+        )
         self._opened += 1
         self._partition = partition
         leave_marker(self._store, request.instant, in_partition(partition, str(name)))

@@ -1,51 +1,57 @@
 """Spark sessions: starting one on this machine, and what a session we are given must offer."""
 
 import os
-import re
-import shutil
-import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from holdfast.errors import InvalidRequest
+from holdfast.engines.spark.java import require_java
 
-_JAVA_WANTED = 17
 _WORKER_PYTHON = "PYSPARK_PYTHON"
 
 
 def local_session(app_name: str, *, master: str = "local[*]") -> SparkSession:
     """Start Spark in this process, quietly. `InvalidRequest` if Java is missing or too old."""
     require_java()
-    session: SparkSession = (
+    builder = (
         SparkSession.builder.appName(app_name)
         .master(master)
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.log.level", "ERROR")
-        .getOrCreate()
     )
+    with _stderr_aside():
+        session: SparkSession = builder.getOrCreate()
     if _WORKER_PYTHON not in os.environ:
         session.sparkContext.pythonExec = sys.executable
     return session
 
 
-def require_java() -> None:
-    """Say in one sentence what to install if Spark could not start."""
-    home = os.environ.get("JAVA_HOME")
-    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
-    hint = f"install Java {_JAVA_WANTED} or newer, for example: apt-get install openjdk-17-jre-headless"
-    if java is None or not os.access(java, os.X_OK):
-        raise InvalidRequest("Spark needs Java and none was found", looked_at=java or "PATH", hint=hint)
-    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)  # noqa: S603
-    match = re.search(r'version "(?:1\.)?(\d+)', said.stderr + said.stdout)
-    if match is None or int(match[1]) < _JAVA_WANTED:
-        found = match[1] if match else "unknown"
-        raise InvalidRequest("Spark needs a newer Java", found=found, java=java, hint=hint)
+@contextmanager
+def _stderr_aside() -> Iterator[None]:
+    """Let what the JVM says while it starts, and ever after, go to a file nobody has to read.
+
+    It is shown if the start fails. The JVM inherits the descriptor when it is
+    launched; this process gets its own back.
+    """
+    sys.stderr.flush()
+    ours = os.dup(2)
+    with tempfile.TemporaryFile() as aside:
+        os.dup2(aside.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            aside.seek(0)
+            os.write(ours, aside.read())
+            raise
+        finally:
+            os.dup2(ours, 2)
+            os.close(ours)
 
 
 @contextmanager

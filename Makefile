@@ -1,0 +1,47 @@
+# make run   the end-to-end story          make test   everything that CI checks, but the deep runs
+# make lint  formatting, types, imports    make bench  speed, as ratios measured in one run
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: run test test-deep lint bench lock preflight clean
+
+run: preflight $(READY)
+	@$(BIN)/python examples/story.py
+
+test: preflight $(READY) lint
+	$(BIN)/pytest
+
+# Every nested crash point and many more interleavings; a quarter of an hour.
+test-deep: preflight $(READY)
+	HOLDFAST_NESTED=all HOLDFAST_SCHEDULES=1000 $(BIN)/pytest tests/crashes tests/interleavings
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: preflight $(READY)
+	$(BIN)/python -m bench
+
+# Writes requirements.lock anew: exact versions with hashes, no index lines.
+lock: $(READY)
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+		--no-emit-index-url --extra spark --extra dev pyproject.toml requirements.in -o requirements.lock
+
+preflight:
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("holdfast: Python 3.11 or newer is needed, found %d.%d; say which with make PYTHON=..." % sys.version_info[:2])'
+	@PYTHONPATH=src $(PYTHON) -m holdfast.engines.spark.java
+
+$(READY): requirements.lock pyproject.toml
+	@echo "Installing what is needed into $(VENV) (once, a few minutes) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $(READY)
+
+clean:
+	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse

@@ -1,0 +1,126 @@
+"""Reports: a table for the terminal, and a file with every number."""
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from bench.framework import Result, Summary, Unit, summaries
+
+_MEGABYTE = 1_000_000
+_DISTURBED = 0.15
+"""Part of the machine that others may take before the reader is told."""
+
+
+def print_result(console: Console, result: Result, *, cores: int) -> None:
+    facts = ", ".join(f"{_number(value)} {name}" for name, value in result.facts.items())
+    rounds = len(result.counted)
+    console.print()
+    console.print(Text.assemble((result.workload, "bold"), (f"  {facts}; {rounds} rounds", "dim")))
+    has_written = any(run.written.files for one in result.rounds for run in one.values())
+    table = _empty_table(has_written=has_written)
+    found = summaries(result)
+    for summary in sorted(found, key=lambda summary: summary.variant != result.limit):
+        table.add_row(*_row(summary, result.limit, has_written=has_written))
+    console.print(table)
+    disturbances = [
+        f"{share:.0%} in round {number}"
+        for number, share in enumerate(foreign_shares(result, cores=cores))
+        if number > 0 and share > _DISTURBED
+    ]
+    if disturbances:
+        told = ", ".join(disturbances)
+        console.print(Text(f"other programs took a part of the machine: {told}", style="yellow"))
+
+
+def foreign_shares(result: Result, *, cores: int) -> tuple[float, ...]:
+    """For each round, the part of the machine that other programs took while variants ran."""
+    return tuple(
+        sum(run.usage.foreign_cpu_seconds for run in one.values())
+        / (cores * sum(run.usage.seconds for run in one.values()))
+        for one in result.rounds
+    )
+
+
+def write_results(
+    folder: Path,
+    results: Sequence[Result],
+    *,
+    machine: Mapping[str, str | int],
+    moment: dt.datetime,
+) -> Path:
+    """Store everything that was measured as one JSON file; its path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    names = "+".join(result.workload.replace(" ", "-") for result in results)
+    path = folder / f"{moment:%Y-%m-%dT%H%M%S}-{names}.json"
+    document = {
+        "measured_at": moment,
+        "machine": machine,
+        "workloads": [
+            {
+                "name": result.workload,
+                "limit": result.limit,
+                "facts": result.facts,
+                "goals": result.goals,
+                "summaries": summaries(result),
+                "discarded_round": result.rounds[0],
+                "rounds": result.counted,
+            }
+            for result in results
+        ],
+    }
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
+    return path
+
+
+def _empty_table(*, has_written: bool) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table.add_column("variant", no_wrap=True)
+    table.add_column("seconds", justify="right", no_wrap=True)
+    table.add_column("ratio", no_wrap=True)
+    table.add_column("goal", no_wrap=True)
+    for name in ("CPU s", *(("files", "MB") if has_written else ())):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("peak MB: driver, JVM, workers", no_wrap=True)
+    return table
+
+
+def _row(summary: Summary, limit: str, *, has_written: bool) -> list[str | Text]:
+    usage, written = summary.median.usage, summary.median.written
+    is_limit = summary.variant == limit
+    ratio = "1.00 limit" if is_limit else f"{summary.ratio:.2f} "
+    spread = "" if is_limit else f"({summary.least_ratio:.2f}–{summary.greatest_ratio:.2f})"
+    row: list[str | Text] = [
+        summary.variant,
+        _seconds(usage.seconds),
+        Text.assemble(ratio, (spread, "dim")),
+        _goal(summary),
+        _seconds(usage.cpu_seconds),
+    ]
+    if has_written:
+        row += [f"{written.files:,}", f"{written.size_bytes / _MEGABYTE:,.0f}"]
+    peaks = (usage.driver_peak_bytes, usage.jvm_peak_bytes, usage.workers_peak_bytes)
+    row.append(" ".join(f"{peak / _MEGABYTE:>6,.0f}" if peak else f"{'–':>6}" for peak in peaks))
+    return row
+
+
+def _goal(summary: Summary) -> Text:
+    goal = summary.goal
+    if goal is None:
+        return Text("")
+    wanted = f"≤ {goal.at_most:g}" + (" s" if goal.unit is Unit.SECONDS else "")
+    if summary.is_met:
+        return Text(f"{wanted} met", style="green")
+    return Text(f"{wanted} not met", style="bold red")
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.3f}" if value < 1 else f"{value:.2f}"
+
+
+def _number(value: str | int) -> str:
+    return f"{value:,}" if isinstance(value, int) else value

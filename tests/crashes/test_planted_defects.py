@@ -1,0 +1,161 @@
+"""Proof that the harness bites: defects planted on purpose, each of which must be found.
+
+A defect replaces one function of the protocol for the length of a test; the
+crash matrix and the explorer then have to stumble over it.
+"""
+
+import pytest
+
+from crashes.matrix import OPERATIONS, crash_points, recover_and_check
+from harness.explorer import random_schedules, schedules
+from harness.faults import StoreWrapper
+from harness.world import World
+from holdfast.errors import HoldfastError
+from holdfast.model.instant import State
+from holdfast.model.names import LEDGER_FOLDER, heartbeat_path, instant_file
+from holdfast.services import rollback
+from holdfast.table import markers
+from holdfast.timeline.ledger import Aborted
+from holdfast.write import task, transaction
+from interleavings.scenarios import SCENARIOS
+
+SEED = 7
+
+
+def matrix_finds_it():
+    """Whether killing every operation at every step meets a violation."""
+    for operation in OPERATIONS[1:]:
+        try:
+            for _, world in crash_points(operation):
+                recover_and_check(operation, world)
+        except (AssertionError, HoldfastError, FileNotFoundError):
+            return True
+    return False
+
+
+def explorer_finds_it():
+    """Whether running the actors in other orders meets a violation."""
+    for scenario in SCENARIOS:
+        try:
+            for _ in schedules(scenario.run, switches=1):
+                pass
+            for _ in random_schedules(scenario.run, switches=3, count=60, seed=SEED):
+                pass
+        except (AssertionError, HoldfastError, FileNotFoundError):
+            return True
+    return False
+
+
+@pytest.fixture(scope="module", autouse=True)
+def counted(request):
+    failed_before = request.session.testsfailed
+    yield
+    planted = sum(item.module is request.module for item in request.session.items)
+    found = planted - (request.session.testsfailed - failed_before)
+    request.config.summary_lines.append(f"planted defects: {found} of {planted} found")
+
+
+def test_an_instant_published_before_it_is_decided_is_found(monkeypatch):
+    prepared = transaction._prepared
+
+    def publishing(table, request, instant, stats):
+        payload = prepared(table, request, instant, stats)
+        table.store.create(instant_file(instant, request.action, State.COMPLETED), payload)
+        return payload
+
+    monkeypatch.setattr(transaction, "_prepared", publishing)
+
+    assert matrix_finds_it()
+    assert explorer_finds_it()
+
+
+def test_a_rollback_that_does_not_fence_is_found(monkeypatch):
+    def unfenced(table, time, action, *, adopt, reason):
+        state = table.ledger.read()
+        if time in state.committed or time in state.aborted:
+            return state
+        stated = Aborted(action, adopt or transaction.next_time(table.clock.now_ms(), state.newest), reason)
+        object.__setattr__(state, "aborted", {**state.aborted, time: stated})
+        return state
+
+    monkeypatch.setattr(rollback, "abort", unfenced)
+
+    assert explorer_finds_it()
+
+
+def test_instant_files_deleted_first_and_without_a_stored_plan_are_found(monkeypatch):
+    def unstored(table, write, rollback_time):
+        return rollback.plan_rollback(table, write)
+
+    def instant_first(table, write, doomed):
+        for state in (State.INFLIGHT, State.REQUESTED):
+            table.store.delete(instant_file(write.time, write.action, state))
+        markers.delete_markers(table.store, write.time)
+        table.store.delete_all(doomed)
+        table.store.delete(heartbeat_path(write.time))
+
+    monkeypatch.setattr(rollback, "_stored_plan", unstored)
+    monkeypatch.setattr(rollback, "_execute", instant_first)
+
+    assert matrix_finds_it()
+
+
+def test_a_decision_written_without_compare_and_set_is_found(monkeypatch):
+    class Overwriting(StoreWrapper):
+        def create(self, path, content):
+            if path.startswith(LEDGER_FOLDER):
+                self.inner.put(path, content)
+                return True
+            return self.inner.create(path, content)
+
+    opened = World.open
+    monkeypatch.setattr(World, "open", lambda world: opened(world.on(Overwriting(world.store))))
+
+    assert explorer_finds_it()
+
+
+def test_a_recovery_that_never_rolls_back_is_found(monkeypatch):
+    monkeypatch.setattr(transaction, "roll_back_failed_writes", lambda table: ())
+
+    assert matrix_finds_it()
+
+
+def test_a_file_written_before_its_marker_is_found(monkeypatch):
+    monkeypatch.setattr(task, "leave_marker", lambda *_, **__: None)
+    monkeypatch.setattr(rollback, "META_FOLDER", "")
+
+    assert matrix_finds_it()
+
+
+def test_a_rollback_that_removes_the_inflight_file_last_is_found(monkeypatch):
+    """A task that finishes a file between the two steps would keep it although nothing announces it."""
+
+    def inflight_last(table, write, doomed):
+        table.store.delete_all(doomed)
+        markers.delete_markers(table.store, write.time)
+        table.store.delete(heartbeat_path(write.time))
+        for state in (State.INFLIGHT, State.REQUESTED):
+            table.store.delete(instant_file(write.time, write.action, state))
+
+    monkeypatch.setattr(rollback, "_execute", inflight_last)
+
+    assert explorer_finds_it()
+
+
+def test_a_task_that_keeps_a_late_file_is_found(monkeypatch):
+    monkeypatch.setattr(task._Files, "_withdraw_if_late", lambda *_: None)
+
+    assert explorer_finds_it()
+
+
+def test_a_commit_that_names_a_file_that_is_gone_is_found(monkeypatch):
+    """Reconciling against the wrong set deletes what the commit names."""
+    monkeypatch.setattr(transaction, "reconcile", lambda table, time, committed: tuple(committed))
+
+    assert matrix_finds_it()
+
+
+def test_a_commit_that_is_never_published_by_others_is_found(monkeypatch):
+    monkeypatch.setattr(rollback, "publish_decided", lambda *_, **__: False)
+
+    assert matrix_finds_it()
