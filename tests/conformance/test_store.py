@@ -564,3 +564,11 @@ def test_every_store_is_found_safe_for_many_writers(store: Store):
     )
     require_many_writers(traits)
     assert store.paths("") == ["data"]
+
+
+def test_many_files_are_read_in_the_order_asked_for_and_absent_ones_are_none(store):
+    for name in ("a", "b", "c"):
+        store.create(name, name.encode())
+
+    assert store.read_all(["c", "missing", "a", "b"]) == [b"c", None, b"a", b"b"]
+    assert store.read_all([]) == []

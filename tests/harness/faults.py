@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import BinaryIO
 
 from holdfast.errors import StorageUnavailable
-from holdfast.storage.store import Folder, Store, StoredFile
+from holdfast.storage.store import Folder, Store, StoredFile, read_or_none
 
 
 class Crash(BaseException):
@@ -78,6 +78,9 @@ class StoreWrapper:
 
     def read(self, path: str) -> bytes:
         return self._look("read", path, lambda: self.inner.read(path))
+
+    def read_all(self, paths: Sequence[str]) -> list[bytes | None]:
+        return [read_or_none(self, path) for path in paths]
 
     def read_version(self, path: str) -> tuple[bytes, str]:
         return self._look("read", path, lambda: self.inner.read_version(path))

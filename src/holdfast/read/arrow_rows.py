@@ -69,7 +69,7 @@ def _opened(store: Store, path: str) -> Iterator[pq.ParquetFile]:
             yield file
     except FileNotFoundError as error:
         raise TableDamaged("a data file is missing", file=path) from error
-    except (pa.ArrowException, OSError, EOFError) as error:
+    except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
         raise TableDamaged("a data file cannot be read", file=path, cause=error) from error
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from holdfast.config.table import TableType
-from holdfast.errors import UnknownInstant, UnsupportedTable
+from holdfast.errors import TableDamaged, UnknownInstant, UnsupportedTable
 from holdfast.model.instant import InstantTime, instant_time, time_at
 from holdfast.table.opened import OpenTable
 from holdfast.table.schema import table_schema
@@ -51,8 +51,13 @@ def snapshot(table: OpenTable, *, as_of: Moment | None = None, read_optimized: b
         )
     time = None if as_of is None else as_instant(as_of)
     timeline = load_timeline(table.store)
-    files = load_view(table.store, timeline).latest(time)
-    return Snapshot(table_schema(table, timeline, time), files["path"].to_pylist())
+    paths = load_view(table.store, timeline).latest(time)["path"].to_pylist()
+    schema = table_schema(table, timeline, time)
+    if schema is None and paths:
+        raise TableDamaged(
+            "no commit says what columns the table has", table=table.settings.name, file=paths[0]
+        )
+    return Snapshot(schema, paths)
 
 
 def as_instant(moment: Moment) -> InstantTime:

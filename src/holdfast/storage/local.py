@@ -9,7 +9,7 @@ import errno
 import io
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from operator import itemgetter
 from typing import BinaryIO
@@ -19,7 +19,7 @@ from holdfast.storage.disk import LOCAL_DISK, Disk
 from holdfast.storage.drafts import Drafts
 from holdfast.storage.paths import check_folder, check_path, is_text, prefix_of
 from holdfast.storage.refusals import GuardedFile, refusals
-from holdfast.storage.store import Folder, StoredFile
+from holdfast.storage.store import Folder, StoredFile, read_or_none
 
 STAGING_FOLDER = ".hoodie/.holdfast/staging"
 
@@ -67,6 +67,9 @@ class LocalStore:
         check_path(path)
         with refusals(path), self._open(path) as file:
             return file.readall()
+
+    def read_all(self, paths: Sequence[str]) -> list[bytes | None]:
+        return [read_or_none(self, path) for path in paths]
 
     def read_version(self, path: str) -> tuple[bytes, str]:
         check_path(path)

@@ -3,14 +3,14 @@
 import errno
 import io
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import BinaryIO
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.storage.paths import check_folder, check_path, prefix_of
-from holdfast.storage.store import Folder, StoredFile
+from holdfast.storage.store import Folder, StoredFile, read_or_none
 
 _SYSTEM_CLOCK = SystemClock()
 
@@ -54,6 +54,9 @@ class MemoryStore:
 
     def read(self, path: str) -> bytes:
         return self._entry(path).content
+
+    def read_all(self, paths: Sequence[str]) -> list[bytes | None]:
+        return [read_or_none(self, path) for path in paths]
 
     def read_version(self, path: str) -> tuple[bytes, str]:
         entry = self._entry(path)

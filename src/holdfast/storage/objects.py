@@ -22,7 +22,7 @@ from obstore.store import AzureStore
 from holdfast.errors import InvalidRequest, StorageUnavailable
 from holdfast.storage.paths import check_folder, check_path, prefix_of
 from holdfast.storage.refusals import GuardedFile, refusals
-from holdfast.storage.store import Folder, StoredFile
+from holdfast.storage.store import Folder, StoredFile, read_or_none
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta, UpdateVersion
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _PAGE = 1000
 _PARALLEL_DELETES = 16
+_PARALLEL_READS = 16
 _SINK_BUFFER_BYTES = 1 << 20
 _SOURCE_BUFFER_BYTES = 1 << 20
 
@@ -69,6 +70,10 @@ class ObjectStore:
     def read(self, path: str) -> bytes:
         content, _ = self._get(path)
         return content
+
+    def read_all(self, paths: Sequence[str]) -> list[bytes | None]:
+        with ThreadPoolExecutor(max_workers=_PARALLEL_READS) as readers:
+            return list(readers.map(lambda path: read_or_none(self, path), paths))
 
     def read_version(self, path: str) -> tuple[bytes, str]:
         content, meta = self._get(path)

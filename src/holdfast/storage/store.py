@@ -6,7 +6,7 @@ operations are counted. Paths are relative to the table's root, with `/`
 between segments and none at either end; `""` is the root.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol
@@ -54,6 +54,9 @@ class Store(Protocol):
 
     def read(self, path: str) -> bytes:
         """The whole content. `FileNotFoundError` if absent."""
+
+    def read_all(self, paths: Sequence[str]) -> list[bytes | None]:
+        """The contents of many files in the order given; None for one that is absent."""
 
     def read_version(self, path: str) -> tuple[bytes, str]:
         """Content and a version for `replace`. `FileNotFoundError` if absent."""
@@ -104,6 +107,14 @@ class Store(Protocol):
 
     def uri(self, path: str) -> str:
         """How another program (Spark, hudi-rs) names this file."""
+
+
+def read_or_none(store: Store, path: str) -> bytes | None:
+    """The content of a file that may be absent."""
+    try:
+        return store.read(path)
+    except FileNotFoundError:
+        return None
 
 
 @dataclass(frozen=True, slots=True)

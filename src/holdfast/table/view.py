@@ -12,13 +12,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.errors import TableDamaged
-from holdfast.format.commits import decode_replaced_file_ids
+from holdfast.errors import HoldfastError, SnapshotExpired, TableDamaged
+from holdfast.format.commits import decode_file_sizes, decode_replaced_file_ids
 from holdfast.format.malformed import Malformed
 from holdfast.model.instant import Action, InstantTime
-from holdfast.model.names import BASE_FILE_PATTERN, META_FOLDER, in_partition
+from holdfast.model.names import BASE_FILE_PATTERN, META_FOLDER, in_partition, instant_file
 from holdfast.storage.store import Store
-from holdfast.timeline.timeline import Timeline, read_completed
+from holdfast.timeline.timeline import Timeline, read_all_completed
 
 SLICES = pa.schema(
     [("path", pa.string()), ("partition", pa.string()), ("file_id", pa.string()), ("instant", pa.string())]
@@ -32,12 +32,26 @@ class View:
 
     timeline: Timeline
     slices: pa.Table
+    """What the listing found."""
+    named: pa.Table
+    """What the commits on the active timeline say they wrote."""
     replaced: dict[str, InstantTime]
     """File group, as `partition/file id` → the replacecommit that hid it."""
 
     def latest(self, as_of: InstantTime | None = None) -> pa.Table:
-        """The newest version of each visible file group, in the order of the paths."""
-        slices = self.slices
+        """The newest version of each visible file group, in the order of the paths.
+
+        Never a part of it: if a file that a commit names is gone, that is
+        `SnapshotExpired` where a clean explains it, else `TableDamaged`.
+        """
+        found = self._newest(self.slices, as_of)
+        wanted = self._newest(self.named, as_of)
+        missing = wanted["path"].filter(pc.invert(pc.is_in(wanted["path"], found["path"].combine_chunks())))
+        if len(missing) > 0:
+            raise self._incomplete(missing[0].as_py(), as_of)
+        return found
+
+    def _newest(self, slices: pa.Table, as_of: InstantTime | None) -> pa.Table:
         if as_of is not None:
             slices = slices.filter(pa.array(_numbers(slices["instant"]) <= _number(as_of)))
         hidden = [group for group, time in self.replaced.items() if as_of is None or time <= as_of]
@@ -48,11 +62,20 @@ class View:
             return slices
         return slices.take(pa.array(_newest_of_each_group(slices)))
 
+    def _incomplete(self, path: str, as_of: InstantTime | None) -> HoldfastError:
+        cleans = [i for i in self.timeline.instants if i.action is Action.CLEAN and i.is_completed]
+        if as_of is not None and cleans:
+            return SnapshotExpired(
+                "this snapshot was removed by a clean", as_of=as_of, clean=cleans[-1].time, file=path
+            )
+        return TableDamaged("a data file is missing", file=path)
+
 
 def load_view(store: Store, timeline: Timeline) -> View:
     """List the table once and keep what the timeline says is committed."""
     slices = _parsed(pa.array(_data_paths(store), pa.string()))
-    return View(timeline, _committed(slices, timeline), _replaced(store, timeline))
+    named, replaced = _said_by_commits(store, timeline)
+    return View(timeline, _committed(slices, timeline), named, replaced)
 
 
 def _data_paths(store: Store) -> list[str]:
@@ -78,19 +101,22 @@ def _committed(slices: pa.Table, timeline: Timeline) -> pa.Table:
     return slices.filter(pc.or_(is_finished, is_archived))
 
 
-def _replaced(store: Store, timeline: Timeline) -> dict[str, InstantTime]:
+def _said_by_commits(store: Store, timeline: Timeline) -> tuple[pa.Table, dict[str, InstantTime]]:
+    """The files commits wrote, sorted by path, and the file groups they replaced."""
+    paths: list[pa.Array] = []
     replaced: dict[str, InstantTime] = {}
-    for instant in timeline.completed_commits:
-        if instant.action is not Action.REPLACECOMMIT:
-            continue
+    for instant, content in read_all_completed(store, timeline.completed_commits):
         try:
-            file_ids = decode_replaced_file_ids(read_completed(store, instant))
+            paths.append(pa.array(decode_file_sizes(content), pa.string()))
+            ids = decode_replaced_file_ids(content) if instant.action is Action.REPLACECOMMIT else {}
         except Malformed as error:
-            raise TableDamaged("commit metadata cannot be read", instant=instant.time, cause=error) from error
-        for partition, ids in file_ids.items():
-            for file_id in ids:
+            file = instant_file(instant.time, instant.action, instant.state)
+            raise TableDamaged("commit metadata cannot be read", file=file, cause=error) from error
+        for partition, file_ids in ids.items():
+            for file_id in file_ids:
                 replaced.setdefault(in_partition(partition, file_id), instant.time)
-    return replaced
+    written = pa.concat_arrays(paths) if paths else pa.array([], pa.string())
+    return _parsed(written.take(pc.sort_indices(written))), replaced
 
 
 def _groups(slices: pa.Table) -> pa.ChunkedArray:

@@ -5,6 +5,7 @@ decides nothing; that is the ledger's part.
 """
 
 import datetime as dt
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -77,13 +78,23 @@ def load_timeline(store: Store) -> Timeline:
     return Timeline(tuple(sorted(furthest.values(), key=lambda i: (i.time, i.action))))
 
 
+def read_all_completed(store: Store, instants: Sequence[Instant]) -> Iterator[tuple[Instant, bytes]]:
+    """The contents of many completed instants, in order; empty or absent content is damage."""
+    paths = [instant_file(i.time, i.action, State.COMPLETED) for i in instants]
+    for instant, path, content in zip(instants, paths, store.read_all(paths), strict=True):
+        yield instant, _checked(path, content)
+
+
 def read_completed(store: Store, instant: Instant) -> bytes:
     """The content of a completed instant's file; empty or absent content is damage."""
     path = instant_file(instant.time, instant.action, State.COMPLETED)
-    try:
-        content = store.read(path)
-    except FileNotFoundError as error:
-        raise TableDamaged("a completed instant's file is missing", file=path) from error
+    (content,) = store.read_all([path])
+    return _checked(path, content)
+
+
+def _checked(path: str, content: bytes | None) -> bytes:
+    if content is None:
+        raise TableDamaged("a completed instant's file is missing", file=path)
     if not content:
         raise TableDamaged("a completed instant's file is empty", file=path)
     return content
