@@ -1,0 +1,161 @@
+"""Which files a snapshot consists of, by the rules of the format."""
+
+import pyarrow as pa
+import pytest
+
+from holdfast.errors import SnapshotExpired, TableDamaged
+from holdfast.format.commits import CommitMetadata, WriteStat, encode_commit
+from holdfast.model.instant import InstantTime
+from holdfast.storage.memory import MemoryStore
+from holdfast.table.view import load_view
+from holdfast.timeline.timeline import load_timeline
+
+T1, T2, T3, T4 = (InstantTime(f"2024010100000000{n}") for n in range(1, 5))
+
+
+class Builder:
+    """A table made of names only."""
+
+    def __init__(self):
+        self.store = MemoryStore()
+
+    def file(self, group, time, partition="p", token="0-0-0"):
+        path = f"{partition}/{group}_{token}_{time}.parquet".lstrip("/")
+        self.store.create(path, b"")
+        return path
+
+    def commit(self, time, *paths, action="commit", replaced=None):
+        stats = {}
+        for path in paths:
+            partition, _, name = path.rpartition("/")
+            stats.setdefault(partition, []).append(
+                WriteStat(file_id=name.split("_")[0], path=path, partition_path=partition)
+            )
+        extra = {"partition_to_replace_file_ids": replaced} if replaced is not None else {}
+        self.store.create(f".hoodie/{time}.{action}", encode_commit(CommitMetadata(stats, **extra)))
+        return self
+
+    def view(self):
+        return load_view(self.store, load_timeline(self.store))
+
+    def latest(self, as_of=None):
+        return self.view().latest(as_of)["path"].to_pylist()
+
+
+@pytest.fixture
+def table():
+    return Builder()
+
+
+def test_the_newest_committed_version_of_each_group_is_visible(table):
+    a1, a2, b1 = table.file("a", T1), table.file("a", T2), table.file("b", T1)
+    table.commit(T1, a1, b1).commit(T2, a2)
+
+    assert table.latest() == [a2, b1]
+    assert table.latest(as_of=T1) == [a1, b1]
+
+
+def test_files_of_unfinished_and_unknown_instants_are_not_visible(table):
+    a1 = table.file("a", T1)
+    table.file("a", T2)
+    table.file("c", T3)
+    table.commit(T1, a1)
+    table.store.create(f".hoodie/{T2}.inflight", b"")
+
+    assert table.latest() == [a1]
+
+
+def test_files_older_than_the_active_timeline_were_committed_and_archived(table):
+    old, new = table.file("a", T1), table.file("b", T3)
+    table.commit(T3, new)
+
+    assert table.latest() == [old, new]
+
+
+def test_a_replaced_group_is_hidden_from_its_replacement_on(table):
+    a1, b2 = table.file("a", T1), table.file("b", T2)
+    table.commit(T1, a1).commit(T2, b2, action="replacecommit", replaced={"p": ["a"]})
+
+    assert table.latest() == [b2]
+    assert table.latest(as_of=T1) == [a1]
+
+
+def test_the_root_is_a_partition_too(table):
+    a1, a2 = table.file("a", T1, partition=""), table.file("a", T2, partition="")
+    table.commit(T1, a1).commit(T2, a2, action="replacecommit", replaced={"": ["zzz"]})
+
+    assert table.latest() == [a2]
+
+
+def test_groups_whose_ids_begin_alike_are_told_apart(table):
+    files = [table.file(group, T1) for group in ("a", "a-0", "a-00", "ab")]
+    table.commit(T1, *files)
+
+    assert table.latest() == sorted(files)
+
+
+def test_instants_to_the_second_count_as_the_end_of_it(table):
+    second = InstantTime("20240101000000")
+    a1 = table.file("a", T1)
+    a2 = table.file("a", second)
+    table.commit(T1, a1).commit(second, a2)
+
+    assert table.latest() == [a2]
+
+
+def test_before_the_first_commit_there_is_nothing(table):
+    table.file("a", T1)
+
+    assert table.latest() == []
+    table.commit(T2, table.file("b", T2))
+    assert table.latest(as_of=InstantTime("20230101000000000")) == []
+
+
+def test_log_files_and_strangers_are_not_base_files(table):
+    a1 = table.file("a", T1)
+    table.commit(T1, a1)
+    for name in (".a_20240101000000001.log.1_0-0-0", "readme.txt", ".a_0-0-0_1.parquet.crc", "x.parquet"):
+        table.store.create(f"p/{name}", b"")
+    table.store.create(f".hoodie/metadata/files/m_0-0-0_{T1}.parquet", b"")
+
+    assert table.latest() == [a1]
+
+
+def test_two_files_of_one_version_are_damage(table):
+    table.commit(T1, table.file("a", T1), table.file("a", T1, token="1-1-1"))
+
+    with pytest.raises(TableDamaged, match="two files of one instant"):
+        table.latest()
+
+
+def test_a_file_that_a_commit_names_and_nobody_has_is_damage(table):
+    a1 = table.file("a", T1)
+    table.commit(T1, a1).commit(T2, f"p/a_0-0-0_{T2}.parquet")
+
+    with pytest.raises(TableDamaged, match=f"a_0-0-0_{T2}"):
+        table.latest()
+    assert table.latest(as_of=T1) == [a1]
+
+
+def test_a_snapshot_that_a_clean_removed_has_expired(table):
+    a2 = table.file("a", T2)
+    table.commit(T1, f"p/a_0-0-0_{T1}.parquet").commit(T2, a2)
+    table.store.create(f".hoodie/{T3}.clean", b"x")
+
+    assert table.latest() == [a2]
+    with pytest.raises(SnapshotExpired, match=T3):
+        table.latest(as_of=T1)
+
+
+def test_a_hundred_thousand_files_need_no_object_each(table):
+    """The view is columns: its memory is that of the paths, not of objects."""
+    paths = [f"p{n % 100:03d}/{n:08d}-0_0-0-0_{T1}.parquet" for n in range(20_000)]
+    for path in paths:
+        table.store.create(path, b"")
+    table.commit(T1, *paths)
+
+    view = table.view()
+
+    assert isinstance(view.slices, pa.Table)
+    assert view.slices.nbytes < 400 * len(paths)
+    assert view.latest().num_rows == len(paths)
