@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 _HERE = Path(__file__).resolve().parent
 _ROWS = 5_000_000
 _QUICK_ROWS = 500_000
-_ROUNDS = 5
-_QUICK_ROUNDS = 3
+_ROUNDS = 3
 _FILE_WIDTH = 120
 _NAMES = (control_plane_workload.NAME, bulk_insert_workload.NAME, snapshot_read_workload.NAME)
 
@@ -35,7 +34,8 @@ _NAMES = (control_plane_workload.NAME, bulk_insert_workload.NAME, snapshot_read_
 @click.option(
     "--rounds",
     type=click.IntRange(min=1),
-    help=f"Rounds that count; one more is discarded.  [default: {_ROUNDS}, quick {_QUICK_ROUNDS}]",
+    default=_ROUNDS,
+    help="Rounds that count; one more is discarded.",
 )
 @click.option("--only", multiple=True, type=click.Choice(_NAMES), help="Run this workload only. Repeats.")
 @click.option(
@@ -43,7 +43,7 @@ _NAMES = (control_plane_workload.NAME, bulk_insert_workload.NAME, snapshot_read_
     type=click.IntRange(min=1),
     help=f"Rows of the Spark workloads.  [default: {_ROWS:,}, quick {_QUICK_ROWS:,}]",
 )
-@click.option("--quick", is_flag=True, help="Fewer rows and rounds: about two minutes instead of ten.")
+@click.option("--quick", is_flag=True, help="Fewer rows: about two minutes instead of ten.")
 @click.option(
     "--data", type=click.Path(path_type=Path), default=_HERE / "data", help="Folder for rows and tables."
 )
@@ -51,7 +51,7 @@ _NAMES = (control_plane_workload.NAME, bulk_insert_workload.NAME, snapshot_read_
     "--results", type=click.Path(path_type=Path), default=_HERE / "results", help="Folder for results."
 )
 def bench(
-    *, rounds: int | None, only: tuple[str, ...], rows: int | None, quick: bool, data: Path, results: Path
+    *, rounds: int, only: tuple[str, ...], rows: int | None, quick: bool, data: Path, results: Path
 ) -> None:
     """Run the workloads, print a table for each and store every number.
 
@@ -59,30 +59,32 @@ def bench(
     """
     console = _console()
     machine = machine_facts()
-    rounds = rounds or (_QUICK_ROUNDS if quick else _ROUNDS)
     rows = rows or (_QUICK_ROWS if quick else _ROWS)
     began = time.monotonic()
     finished: list[Result] = []
-    for workload in _workloads(data, rows=rows):
-        if only and workload.name not in only:
-            continue
-        with console.status(workload.name) as status:
+    try:
+        for workload in _workloads(data, rows=rows):
+            if only and workload.name not in only:
+                continue
+            finished.append(_measured(console, workload, rounds=rounds, workspace=data / "workspace"))
+            print_result(console, finished[-1], cores=int(machine["cores"]))
+    finally:
+        # What was measured is kept, also when a later workload fails.
+        if finished:
+            path = write_results(results, finished, machine=machine, moment=dt.datetime.now(dt.UTC))
+            console.print(f"\n{time.monotonic() - began:.0f} s, all numbers in {path}")
 
-            def announce(step: str, *, name: str = workload.name) -> None:
-                status.update(f"{name}: {step}")
 
-            result = run_workload(
-                workload,
-                ProcessMeter(),
-                rounds=rounds,
-                workspace=data / "workspace",
-                settle=os.sync,
-                announce=announce,
-            )
-        print_result(console, result, cores=int(machine["cores"]))
-        finished.append(result)
-    path = write_results(results, finished, machine=machine, moment=dt.datetime.now(dt.UTC))
-    console.print(f"\n{time.monotonic() - began:.0f} s, all numbers in {path}")
+def _measured(console: Console, workload: Workload, *, rounds: int, workspace: Path) -> Result:
+    with console.status(workload.name) as status:
+        return run_workload(
+            workload,
+            ProcessMeter(),
+            rounds=rounds,
+            workspace=workspace,
+            settle=os.sync,
+            announce=lambda step: status.update(f"{workload.name}: {step}"),
+        )
 
 
 def _console() -> Console:

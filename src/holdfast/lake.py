@@ -6,6 +6,7 @@ at a timeline must not wait for either.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -172,7 +173,9 @@ def _rows(rows: DataFrame | pa.Table) -> Rows:
 def _location(path: str, storage_options: Mapping[str, str] | None) -> StoreLocation:
     if not str(path).strip():
         raise InvalidRequest("a table needs a path")
-    return StoreLocation(str(path), dict(storage_options or {}))
+    # Spark's workers run in folders of their own, where a relative path means something else.
+    uri = str(path) if "://" in str(path) else os.path.abspath(path)
+    return StoreLocation(uri, dict(storage_options or {}))
 
 
 def _names(names: str | Sequence[str] | None) -> tuple[str, ...]:

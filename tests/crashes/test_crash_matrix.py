@@ -1,5 +1,7 @@
 """Every storage step may be the last one that runs."""
 
+import os
+
 import pytest
 
 from crashes.matrix import (
@@ -13,6 +15,9 @@ from crashes.matrix import (
 )
 from harness.checker import Violation, check_at_rest, visible_ids
 from harness.world import World
+
+# A sample that still meets every step of both writes; `make test-deep` takes them all.
+NESTED_STRIDE = 1 if os.environ.get("HOLDFAST_NESTED") == "all" else 7
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +40,10 @@ def test_a_crash_at_any_step_leaves_the_old_table_or_the_new_one(operation, tall
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
 def test_a_crash_while_recovering_from_a_crash_leaves_the_old_table_or_the_new_one(operation, tally):
-    for point, crashed in crash_points(operation):
-        for nested_point, world in nested_crash_points(crashed, point):
+    for number, (point, crashed) in enumerate(crash_points(operation)):
+        for nested_number, (nested_point, world) in enumerate(nested_crash_points(crashed, point)):
+            if (number + nested_number) % NESTED_STRIDE:
+                continue
             try:
                 _recover_again_and_check(operation, world)
             except Violation as violation:
