@@ -140,21 +140,21 @@ OPERATIONS = (
 )
 
 
-def crash_points(operation: Operation) -> Iterator[tuple[str, World]]:
-    """Every world a crash of the operation can leave, with the step that was the last."""
+def crash_points(operation: Operation, *, every: int = 1, offset: int = 0) -> Iterator[tuple[str, World]]:
+    """Every world a crash of the operation can leave, with the step that was the last; or a sample."""
     start = operation.start()
     recorder = RecordingStore(start.store.copy())
     operation.run(_world_over(start, recorder))
-    for step, change in enumerate(recorder.changes, start=1):
-        for after in (False, True):
-            world = _world_over(start, start.store.copy())
-            try:
-                operation.run(world.on(CrashingStore(world.store, step, after=after)))
-            except Crash:
-                pass
-            else:
-                raise AssertionError(f"{operation.name} did not reach step {step}: {change}")
-            yield f"{operation.name}, {'after' if after else 'before'} {step}: {change}", world
+    points = [(n, change, after) for n, change in enumerate(recorder.changes, 1) for after in (False, True)]
+    for step, change, after in points[offset % every :: every]:
+        world = _world_over(start, start.store.copy())
+        try:
+            operation.run(world.on(CrashingStore(world.store, step, after=after)))
+        except Crash:
+            pass
+        else:
+            raise AssertionError(f"{operation.name} did not reach step {step}: {change}")
+        yield f"{operation.name}, {'after' if after else 'before'} {step}: {change}", world
 
 
 def recover_and_check(operation: Operation, world: World) -> None:
@@ -185,10 +185,10 @@ def _seen(world: World) -> frozenset[str]:
     return visible_ids(table)
 
 
-def nested_crash_points(world: World, origin: str) -> Iterator[tuple[str, World]]:
+def nested_crash_points(world: World, origin: str, *, every: int, offset: int) -> Iterator[tuple[str, World]]:
     """Every world that a crash of the write after the crash can leave."""
     nested = Operation("the next write", lambda w: one_more_write(w, *NEXT), lambda: world, _none, _none)
-    for point, left in crash_points(nested):
+    for point, left in crash_points(nested, every=every, offset=offset):
         yield f"{origin}; then {point}", left
 
 
