@@ -14,6 +14,7 @@ from crashes.matrix import (
     recover_and_check,
 )
 from harness.checker import Violation, check_at_rest, visible_ids
+from harness.hudi_reader import copy_to_disk, hudi_ids
 from harness.world import World
 
 # A sample that still meets every step of both writes; `make test-deep` takes them all.
@@ -28,13 +29,15 @@ def tally(request):
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
-def test_a_crash_at_any_step_leaves_the_old_table_or_the_new_one(operation, tally):
+def test_a_crash_at_any_step_leaves_the_old_table_or_the_new_one(operation, tally, tmp_path):
     tally.operations += 1
-    for point, world in crash_points(operation):
+    for number, (point, world) in enumerate(crash_points(operation)):
         try:
             recover_and_check(operation, world)
         except Violation as violation:
             pytest.fail(f"{point}: {violation}")
+        seen_by_hudi = hudi_ids(copy_to_disk(world.store, tmp_path / str(number)))
+        assert seen_by_hudi == visible_ids(world.open()), point
         tally.points += 1
 
 
