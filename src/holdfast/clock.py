@@ -24,8 +24,6 @@ class Clock(Protocol):
     def elapsed_ms(self) -> int:
         """Milliseconds on a clock that never goes back and counts suspended time."""
 
-    def sleep_ms(self, duration_ms: int) -> None: ...
-
     def every_ms(self, interval_ms: int, action: Callable[[], None], *, name: str) -> Timer:
         """Call `action` every interval, in the background, until stopped."""
 
@@ -43,9 +41,6 @@ class SystemClock:
         # CLOCK_MONOTONIC stops while a Linux machine is suspended; BOOTTIME does not.
         source = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
         return time.clock_gettime_ns(source) // 1_000_000
-
-    def sleep_ms(self, duration_ms: int) -> None:
-        time.sleep(duration_ms / 1000)
 
     def every_ms(self, interval_ms: int, action: Callable[[], None], *, name: str) -> Timer:
         timer = _ThreadTimer(interval_ms, action, name)

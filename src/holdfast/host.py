@@ -50,12 +50,12 @@ class SystemHost:
 
     def owner(self, token: str) -> Owner:
         pid = os.getpid()
-        return Owner(socket.gethostname(), _boot_id(), pid, _started(pid) or "", token)
+        return Owner(socket.gethostname(), boot_id(), pid, _started(pid) or "", token)
 
     def liveness(self, owner: Owner) -> Liveness:
         if owner.host != socket.gethostname() or not owner.boot:
             return Liveness.UNKNOWN
-        if owner.boot != _boot_id():
+        if owner.boot != boot_id():
             return Liveness.GONE
         # A pid is reused after a while; together with its start time it is not.
         if _started(owner.pid) != owner.started:
@@ -66,7 +66,8 @@ class SystemHost:
         return Liveness.ALIVE if heartbeat_thread(owner.token) in names else Liveness.GONE
 
 
-def _boot_id() -> str:
+def boot_id() -> str:
+    """What tells one boot of this machine from another; empty where there is no such thing."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()

@@ -6,7 +6,6 @@ at a timeline must not wait for either.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -16,8 +15,7 @@ from holdfast.errors import InvalidRequest
 from holdfast.host import SystemHost
 from holdfast.model.instant import Instant
 from holdfast.model.reports import Commit, RollbackReport
-from holdfast.storage.open import open_store
-from holdfast.storage.store import StoreLocation
+from holdfast.storage.open import location_of, open_store
 from holdfast.table.opened import OpenTable, create_new, open_existing
 from holdfast.table.properties_file import has_settings
 from holdfast.timeline.timeline import load_timeline
@@ -50,18 +48,18 @@ def create_table(
         table_type=table_type,
         properties=properties or {},
     )
-    location = _location(path, storage_options)
+    location = location_of(path, storage_options)
     return Table(create_new(open_store(location), location, settings, clock=SystemClock(), host=SystemHost()))
 
 
 def open_table(path: str, *, storage_options: Mapping[str, str] | None = None) -> Table:
     """Open a table that Holdfast or Apache Hudi made. `TableNotFound` if there is none."""
-    location = _location(path, storage_options)
+    location = location_of(path, storage_options)
     return Table(open_existing(open_store(location), location, clock=SystemClock(), host=SystemHost()))
 
 
 def table_exists(path: str, *, storage_options: Mapping[str, str] | None = None) -> bool:
-    return has_settings(open_store(_location(path, storage_options)))
+    return has_settings(open_store(location_of(path, storage_options)))
 
 
 class Table:
@@ -168,14 +166,6 @@ def _rows(rows: DataFrame | pa.Table) -> Rows:
 
         return SparkRows(rows)
     raise InvalidRequest("rows must be a Spark DataFrame or a pyarrow Table", given=type(rows).__name__)
-
-
-def _location(path: str, storage_options: Mapping[str, str] | None) -> StoreLocation:
-    if not str(path).strip():
-        raise InvalidRequest("a table needs a path")
-    # Spark's workers run in folders of their own, where a relative path means something else.
-    uri = str(path) if "://" in str(path) else os.path.abspath(path)
-    return StoreLocation(uri, dict(storage_options or {}))
 
 
 def _names(names: str | Sequence[str] | None) -> tuple[str, ...]:

@@ -94,13 +94,15 @@ def test_a_missing_data_file_is_never_skipped(table, tmp_path):
         table.to_arrow()
 
 
-def test_two_files_of_one_group_and_instant_are_damage(table, tmp_path):
+def test_a_file_that_its_commit_does_not_name_is_not_read(table, tmp_path):
+    """Left by a task that outlived its write: a second file of a group, or a group of its own."""
+    before = table.to_arrow()
     file = sorted(tmp_path.glob("city=paris/*.parquet"))[0]
-    file_id, _, instant = file.name.split("_")
+    file_id, token, instant = file.name.split("_")
     file.with_name(f"{file_id}_9-9-9_{instant}").write_bytes(file.read_bytes())
+    file.with_name(f"another-0_{token}_{instant}").write_bytes(file.read_bytes())
 
-    with pytest.raises(TableDamaged, match="two files of one instant"):
-        table.to_arrow()
+    assert table.to_arrow() == before
 
 
 def test_no_flipped_bit_in_a_data_file_gives_wrong_rows(table, tmp_path):

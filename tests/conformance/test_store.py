@@ -572,3 +572,11 @@ def test_many_files_are_read_in_the_order_asked_for_and_absent_ones_are_none(sto
 
     assert store.read_all(["c", "missing", "a", "b"]) == [b"c", None, b"a", b"b"]
     assert store.read_all([]) == []
+
+
+def test_a_folder_can_be_left_out_of_the_paths(store):
+    for path in (".hoodie/a", ".hoodie/b/c", ".hoodie-like/d", "e"):
+        store.create(path, b"")
+
+    assert store.paths("", without=".hoodie") == [".hoodie-like/d", "e"]
+    assert len(store.paths("")) == 4

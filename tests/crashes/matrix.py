@@ -194,4 +194,4 @@ def nested_crash_points(world: World, origin: str, *, every: int, offset: int) -
 
 def _world_over(start: World, store: MemoryStore | RecordingStore) -> World:
     """A world with its own clock, so that every run of an operation takes the same steps."""
-    return World(store, replace(start.clock), start.host)
+    return replace(start, store=store, clock=replace(start.clock))

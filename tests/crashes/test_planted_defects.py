@@ -150,7 +150,7 @@ def test_a_task_that_keeps_a_late_file_is_found(monkeypatch):
 
 def test_a_commit_that_names_a_file_that_is_gone_is_found(monkeypatch):
     """Reconciling against the wrong set deletes what the commit names."""
-    monkeypatch.setattr(transaction, "reconcile", lambda table, time, committed: tuple(committed))
+    monkeypatch.setattr(transaction, "unclaimed_files", lambda table, time, *, committed: tuple(committed))
 
     assert matrix_finds_it()
 

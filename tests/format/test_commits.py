@@ -11,9 +11,9 @@ from holdfast.format.commits import (
     WriteStat,
     decode_commit,
     decode_extra_metadata,
-    decode_file_sizes,
     decode_operation,
     decode_replaced_file_ids,
+    decode_written_files,
     encode_commit,
     inflight_metadata,
 )
@@ -57,7 +57,7 @@ DECODERS = (
     decode_replaced_file_ids,
     decode_extra_metadata,
     decode_operation,
-    decode_file_sizes,
+    decode_written_files,
 )
 
 
@@ -143,7 +143,7 @@ def test_one_question_is_answered_without_the_rest():
     assert decode_replaced_file_ids(content) == {"10": ["old-0", "old-1"], "20": []}
     assert decode_extra_metadata(content) == {"schema": '{"type":"record"}', "note": None}
     assert decode_operation(content) == "INSERT_OVERWRITE"
-    assert decode_file_sizes(content) == {
+    assert {f.path: f.file_size_in_bytes for f in decode_written_files(content)} == {
         "10/a-0_0-95-135_20240707001302376.parquet": 441556,
         "10/.b-0_20240707001301554.log.1_0-26-85": 1148,
     }
@@ -156,7 +156,7 @@ def test_a_commit_that_replaces_nothing_hides_nothing():
 def test_planned_files_without_path_have_no_size():
     planned = CommitMetadata({"10": [WriteStat("", num_inserts=3)]})
 
-    assert decode_file_sizes(encode_commit(planned)) == {}
+    assert decode_written_files(encode_commit(planned)) == []
 
 
 def test_an_operation_that_is_null_is_unknown():
@@ -277,7 +277,7 @@ def test_single_answers_from_commits_of_hudi_agree_with_the_whole(hudi_table):
         assert decode_operation(content) == whole["operationType"]
         assert decode_extra_metadata(content) == whole["extraMetadata"]
         assert decode_replaced_file_ids(content) == whole.get("partitionToReplaceFileIds", {})
-        sizes = decode_file_sizes(content)
+        sizes = {f.path: f.file_size_in_bytes for f in decode_written_files(content)}
         if not name.endswith(".inflight"):
             assert sizes == {path: (hudi_table / path).stat().st_size for path in sizes}
             assert len(sizes) == sum(map(len, whole["partitionToWriteStats"].values()))

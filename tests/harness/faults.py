@@ -91,8 +91,8 @@ class StoreWrapper:
     def walk(self, folder: str) -> Iterator[StoredFile]:
         return iter(self._look("list", folder, lambda: list(self.inner.walk(folder))))
 
-    def paths(self, folder: str) -> list[str]:
-        return self._look("list", folder, lambda: self.inner.paths(folder))
+    def paths(self, folder: str, *, without: str = "") -> list[str]:
+        return self._look("list", folder, lambda: self.inner.paths(folder, without=without))
 
     def folder(self, path: str, *, after: str = "") -> Folder:
         return self._look("list", path, lambda: self.inner.folder(path, after=after))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -16,6 +16,7 @@ from holdfast.model.reports import Commit
 from holdfast.storage.memory import MemoryStore
 from holdfast.storage.store import Store, StoreLocation
 from holdfast.table.opened import OpenTable, create_new, open_existing
+from holdfast.timeline.ledger import Ledger
 from holdfast.write.insert import insert
 
 START_MS = 1_700_000_000_000
@@ -40,9 +41,6 @@ class SimulatedClock:
 
     def elapsed_ms(self) -> int:
         return self.now
-
-    def sleep_ms(self, duration_ms: int) -> None:
-        self.now += duration_ms
 
     def every_ms(self, interval_ms: int, action: Callable[[], None], *, name: str) -> Timer:
         return _NoTimer()
@@ -79,6 +77,7 @@ class World:
     store: Store
     clock: SimulatedClock = field(default_factory=SimulatedClock)
     host: SimulatedHost = field(default_factory=SimulatedHost)
+    checkpoint_after: int = 50
 
     def create(self) -> OpenTable:
         settings = new_table_settings(
@@ -92,7 +91,8 @@ class World:
         return create_new(self.store, LOCATION, settings, clock=self.clock, host=self.host)
 
     def open(self) -> OpenTable:
-        return open_existing(self.store, LOCATION, clock=self.clock, host=self.host)
+        opened = open_existing(self.store, LOCATION, clock=self.clock, host=self.host)
+        return replace(opened, ledger=Ledger(self.store, self.clock, checkpoint_after=self.checkpoint_after))
 
     def insert(self, *ids: str, operation: str = "INSERT", city: str | None = None) -> Commit:
         return insert(
@@ -101,7 +101,7 @@ class World:
 
     def on(self, store: Store) -> World:
         """The same clock and host over another store."""
-        return World(store, self.clock, self.host)
+        return replace(self, store=store)
 
 
 def memory_world() -> World:

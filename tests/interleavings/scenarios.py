@@ -27,6 +27,7 @@ class Scenario:
     actors: tuple[Callable[[World], object], ...]
     others: Liveness = Liveness.UNKNOWN
     """What every actor believes of the owners of unfinished writes."""
+    checkpoint_after: int = 50
 
     def run(self, schedule: Schedule, *, asleep: int | None = None) -> Run:
         """Run one schedule, then check the world as it lies there and after one more write."""
@@ -35,7 +36,7 @@ class Scenario:
 
         def actor(index: int) -> Callable[[Store], object]:
             host = SimulatedHost(index, self.others)
-            return lambda store: self.actors[index](World(store, clock, host))
+            return lambda store: self.actors[index](World(store, clock, host, self.checkpoint_after))
 
         actors = [actor(index) for index in range(len(self.actors))]
         run = run_schedule(start.store, actors, schedule, asleep=asleep)
@@ -105,6 +106,8 @@ SCENARIOS = (
     Scenario("writer and rollback after a dead writer", _dirty, (_writer("a"), _roll_back)),
     Scenario("rollback and rollback", _dirty, (_roll_back, _roll_back)),
     Scenario("writer and two rollbacks", _clean, (_writer("a"), _roll_back, _roll_back)),
+    Scenario("writers that checkpoint", _clean, (_writer("a"), _writer("b")), checkpoint_after=1),
+    Scenario("writer that checkpoints and rollback", _clean, (_writer("a"), _roll_back), checkpoint_after=1),
     Scenario("writer and writer that is known to live", _clean, (_writer("a"), _writer("b")), Liveness.ALIVE),
     Scenario("writer and rollback that leaves it alone", _clean, (_writer("a"), _roll_back), Liveness.ALIVE),
 )

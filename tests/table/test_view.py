@@ -24,12 +24,17 @@ class Builder:
         self.store.create(path, b"")
         return path
 
-    def commit(self, time, *paths, action="commit", replaced=None):
+    def commit(self, time, *paths, action="commit", replaced=None, previous=None):
         stats = {}
         for path in paths:
             partition, _, name = path.rpartition("/")
             stats.setdefault(partition, []).append(
-                WriteStat(file_id=name.split("_")[0], path=path, partition_path=partition)
+                WriteStat(
+                    file_id=name.split("_")[0],
+                    path=path,
+                    partition_path=partition,
+                    prev_commit=(previous or {}).get(path, "null"),
+                )
             )
         extra = {"partition_to_replace_file_ids": replaced} if replaced is not None else {}
         self.store.create(f".hoodie/{time}.{action}", encode_commit(CommitMetadata(stats, **extra)))
@@ -103,6 +108,15 @@ def test_instants_to_the_second_count_as_the_end_of_it(table):
     assert table.latest() == [a2]
 
 
+def test_a_pending_write_older_than_the_first_commit_is_not_visible(table):
+    table.file("a", T1)
+    table.store.create(f".hoodie/{T1}.inflight", b"")
+    b2 = table.file("b", T2)
+    table.commit(T2, b2)
+
+    assert table.latest() == [b2]
+
+
 def test_before_the_first_commit_there_is_nothing(table):
     table.file("a", T1)
 
@@ -144,6 +158,35 @@ def test_a_snapshot_that_a_clean_removed_has_expired(table):
 
     assert table.latest() == [a2]
     with pytest.raises(SnapshotExpired, match=T3):
+        table.latest(as_of=T1)
+
+
+def test_a_version_of_an_archived_commit_that_a_clean_removed_has_expired(table):
+    """The commit that wrote it is archived; the one that replaced it says what it replaced."""
+    b2, a3 = table.file("b", T2), table.file("a", T3)
+    table.commit(T2, b2).commit(T3, a3, previous={a3: T1})
+    table.store.create(f".hoodie/{T4}.clean", b"x")
+
+    assert table.latest() == [a3, b2]
+    with pytest.raises(SnapshotExpired, match=T4):
+        table.latest(as_of=T2)
+
+
+def test_a_replaced_group_that_a_clean_removed_has_expired(table):
+    b2, c3 = table.file("b", T2), table.file("c", T3)
+    table.commit(T2, b2).commit(T3, c3, action="replacecommit", replaced={"p": ["gone"]})
+    table.store.create(f".hoodie/{T4}.clean", b"x")
+
+    with pytest.raises(SnapshotExpired):
+        table.latest(as_of=T2)
+
+
+def test_nothing_older_than_the_active_timeline_is_trusted_after_a_clean(table):
+    table.file("a", T1)
+    table.commit(T2, table.file("b", T2))
+    table.store.create(f".hoodie/{T3}.clean", b"x")
+
+    with pytest.raises(SnapshotExpired):
         table.latest(as_of=T1)
 
 

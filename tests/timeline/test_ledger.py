@@ -1,5 +1,7 @@
 """The ledger: one order that everybody agrees on, and one outcome per instant."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +13,7 @@ from holdfast.format.ledger_entries import EntryKind
 from holdfast.model.instant import Action, time_at
 from holdfast.model.names import CHECKPOINT_FOLDER, LEDGER_FOLDER
 from holdfast.storage.memory import MemoryStore
-from holdfast.timeline.ledger import CHECKPOINT_AFTER, Decision, Ledger
+from holdfast.timeline.ledger import Decision, Ledger
 
 OWNER = SimulatedHost().owner("token")
 
@@ -88,9 +90,9 @@ def test_an_outcome_that_cannot_be_found_out_is_unknown():
 
 
 def test_a_checkpoint_saves_reading_what_came_before_it():
-    world = memory_world()
+    world = replace(memory_world(), checkpoint_after=20)
     world.create()
-    for number in range(CHECKPOINT_AFTER + 1):
+    for number in range(21):
         world.insert(f"k{number}", city="paris")
     assert len(world.store.paths(CHECKPOINT_FOLDER)) == 1
 

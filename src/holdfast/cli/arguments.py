@@ -7,8 +7,7 @@ import click
 
 from holdfast.clock import SystemClock
 from holdfast.host import SystemHost
-from holdfast.storage.open import open_store
-from holdfast.storage.store import StoreLocation
+from holdfast.storage.open import location_of, open_store
 from holdfast.table.opened import OpenTable, open_existing
 
 Function = TypeVar("Function", bound=Callable[..., None])
@@ -60,7 +59,7 @@ def names(_context: click.Context, _parameter: click.Parameter, given: tuple[str
 
 def opened(path: str, storage_options: Mapping[str, str]) -> OpenTable:
     """The table at PATH. `TableNotFound` if there is none."""
-    location = StoreLocation(path, storage_options)
+    location = location_of(path, storage_options)
     return open_existing(open_store(location), location, clock=SystemClock(), host=SystemHost())
 
 

@@ -105,15 +105,23 @@ def decode_operation(content: bytes) -> str:
     return _decoded(content, _OPERATION).operation_type or UNKNOWN_OPERATION
 
 
-def decode_file_sizes(content: bytes) -> dict[str, int]:
-    """The size in bytes of every file a commit wrote, by path."""
-    partitions = _decoded(content, _SIZES).partition_to_write_stats
-    return {
-        stat.path: stat.file_size_in_bytes
-        for stats in partitions.values()
-        for stat in stats
-        if stat.path is not None
-    }
+def decode_partitions(content: bytes) -> list[str]:
+    """The partitions a commit wrote to."""
+    return list(_decoded(content, _PARTITIONS).partition_to_write_stats)
+
+
+class WrittenFile(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """A file a commit wrote, as far as a view of the table needs it."""
+
+    path: str | None = None
+    file_size_in_bytes: Long = 0
+    prev_commit: str | None = NO_PREVIOUS_COMMIT
+
+
+def decode_written_files(content: bytes) -> list[WrittenFile]:
+    """Every file a commit wrote."""
+    partitions = _decoded(content, _WRITTEN).partition_to_write_stats
+    return [file for files in partitions.values() for file in files if file.path is not None]
 
 
 class _Replaced(msgspec.Struct, rename="camel"):
@@ -128,20 +136,20 @@ class _Operation(msgspec.Struct, rename="camel"):
     operation_type: str | None = None
 
 
-class _FileSize(msgspec.Struct, rename="camel", gc=False):
-    path: str | None = None
-    file_size_in_bytes: Long = 0
+class _Written(msgspec.Struct, rename="camel"):
+    partition_to_write_stats: dict[str, list[WrittenFile]]
 
 
-class _Sizes(msgspec.Struct, rename="camel"):
-    partition_to_write_stats: dict[str, list[_FileSize]]
+class _Partitions(msgspec.Struct, rename="camel"):
+    partition_to_write_stats: dict[str, msgspec.Raw]
 
 
 _COMMIT = msgspec.json.Decoder(CommitMetadata)
 _REPLACED = msgspec.json.Decoder(_Replaced)
 _EXTRA = msgspec.json.Decoder(_Extra)
 _OPERATION = msgspec.json.Decoder(_Operation)
-_SIZES = msgspec.json.Decoder(_Sizes)
+_WRITTEN = msgspec.json.Decoder(_Written)
+_PARTITIONS = msgspec.json.Decoder(_Partitions)
 
 
 def _decoded(content: bytes, decoder: msgspec.json.Decoder[_T]) -> _T:

@@ -29,11 +29,14 @@ BASE_FILE_PATTERN = (
 """The path of a base file, for matching whole columns of paths at once."""
 
 
+SHOWN_AS = {Action.COMPACTION: Action.COMMIT, Action.LOGCOMPACTION: Action.DELTACOMMIT}
+"""What a finished compaction is called on the timeline."""
+
+
 def instant_file(time: InstantTime, action: Action, state: State) -> str:
     """The path of the file that says `action` at `time` reached `state`."""
     if state is State.COMPLETED:
-        published = {Action.COMPACTION: Action.COMMIT, Action.LOGCOMPACTION: Action.DELTACOMMIT}
-        return f"{META_FOLDER}/{time}.{published.get(action, action)}"
+        return f"{META_FOLDER}/{time}.{SHOWN_AS.get(action, action)}"
     if action is Action.COMMIT and state is State.INFLIGHT:
         return f"{META_FOLDER}/{time}.inflight"
     return f"{META_FOLDER}/{time}.{action}.{state.lower()}"
@@ -68,6 +71,12 @@ def parse_base_file(name: str) -> BaseFileName | None:
         return None
     file_id, write_token, instant = match.groups()
     return BaseFileName(file_id, write_token, InstantTime(instant))
+
+
+def is_file_of(path: str, time: InstantTime) -> bool:
+    """Whether a base file's own name says it is of that instant: nothing else may be deleted for it."""
+    name = parse_base_file(path.rpartition("/")[2])
+    return name is not None and name.instant == time
 
 
 def in_partition(partition: str, name: str) -> str:

@@ -7,13 +7,16 @@ import pyarrow as pa
 
 from holdfast.config.table import TableType
 from holdfast.errors import TableDamaged, UnknownInstant, UnsupportedTable
-from holdfast.model.instant import InstantTime, instant_time, time_at
+from holdfast.model.instant import Instant, InstantTime, instant_time, time_at
+from holdfast.model.reports import Commit
 from holdfast.table.opened import OpenTable
 from holdfast.table.schema import table_schema
 from holdfast.table.view import load_view
 from holdfast.timeline.timeline import load_timeline
 
-Moment = str | dt.datetime
+Moment = str | dt.datetime | Instant | Commit
+
+_SECONDS_DIGITS = 14
 
 
 @dataclass(frozen=True)
@@ -35,10 +38,21 @@ class SnapshotFile:
 
 
 def snapshot_files(table: OpenTable, as_of: InstantTime | None = None) -> tuple[SnapshotFile, ...]:
-    """The base files a query at that instant sees, with their sizes: two listings of the table."""
+    """The base files a query at that instant sees, with their sizes."""
     files = load_view(table.store, load_timeline(table.store)).latest(as_of)
-    sizes = {file.path: file.size for file in table.store.walk("")}
-    return tuple(SnapshotFile(**row, size=sizes.get(row["path"], 0)) for row in files.to_pylist())
+    columns = (files[name].to_pylist() for name in ("path", "partition", "file_id", "instant", "size"))
+    return tuple(
+        SnapshotFile(path, partition, file_id, instant, _size(table, path, size))
+        for path, partition, file_id, instant, size in zip(*columns, strict=True)
+    )
+
+
+def _size(table: OpenTable, path: str, said: int | None) -> int:
+    """What the commit said; of an archived commit's file, what storage says."""
+    if said is not None:
+        return said
+    stored = table.store.stat(path)
+    return stored.size if stored is not None else 0
 
 
 def snapshot(table: OpenTable, *, as_of: Moment | None = None, read_optimized: bool = False) -> Snapshot:
@@ -62,14 +76,19 @@ def snapshot(table: OpenTable, *, as_of: Moment | None = None, read_optimized: b
 
 def as_instant(moment: Moment) -> InstantTime:
     """An instant, a moment or its ISO text, as an instant time. Moments without a zone are UTC."""
-    if isinstance(moment, dt.datetime):
-        return _time_of(moment)
-    text = moment.strip()
+    if isinstance(moment, Instant):
+        return moment.time
+    if isinstance(moment, Commit):
+        return moment.instant
     try:
+        if isinstance(moment, dt.datetime):
+            return _time_of(moment)
+        text = moment.strip()
         if text.isdigit():
-            return instant_time(text)
+            # To the second, the form of old tables, means all of that second.
+            return instant_time(text if len(text) > _SECONDS_DIGITS else text + "999")
         return _time_of(dt.datetime.fromisoformat(text))
-    except ValueError:
+    except (ValueError, OverflowError, AttributeError, TypeError):
         raise UnknownInstant(
             "not an instant", given=repr(moment), hint="use yyyyMMddHHmmssSSS or an ISO date and time"
         ) from None

@@ -10,7 +10,7 @@ every step may be repeated by several at once.
 import logging
 from dataclasses import dataclass
 
-from holdfast.errors import StorageUnavailable, TableDamaged
+from holdfast.errors import StorageUnavailable, TableDamaged, UnsupportedTable
 from holdfast.format.ledger_entries import EntryKind
 from holdfast.format.malformed import Malformed
 from holdfast.format.replace_requests import decode_replace_request
@@ -20,7 +20,6 @@ from holdfast.format.rollbacks import (
     RollbackRequest,
     RolledBackInstant,
     RolledBackPartition,
-    decode_rollback_plan,
     encode_rollback_metadata,
     encode_rollback_plan,
 )
@@ -31,14 +30,16 @@ from holdfast.model.names import (
     heartbeat_path,
     in_partition,
     instant_file,
-    parse_base_file,
+    is_file_of,
     partition_of,
 )
 from holdfast.model.reports import RollbackReport
-from holdfast.services.sweep import reconcile, sweep
+from holdfast.services.sweep import sweep, unclaimed_files
 from holdfast.table.markers import delete_markers, read_markers
+from holdfast.table.metadata_table import drop_metadata_table
 from holdfast.table.opened import OpenTable
 from holdfast.table.publish import publish_decided
+from holdfast.table.rollback_plans import pending_plans, read_plan
 from holdfast.timeline.ledger import Decision, LedgerState
 from holdfast.timeline.timeline import Timeline, load_timeline
 
@@ -63,20 +64,26 @@ def roll_back_failed_writes(table: OpenTable) -> tuple[RollbackReport, ...]:
     Writes whose owner is provably alive are left alone. Afterwards the
     left-overs of decided instants are swept.
     """
+    table.settings.check_writable()
+    # The ledger is read before the timeline, too: from then on this process folds every
+    # entry itself, and no checkpoint can hide the outcome of an instant seen pending below.
+    table.ledger.read()
     timeline = load_timeline(table.store)
     state = table.ledger.read()
-    if publish_decided(table, state, shown={instant.time for instant in timeline.completed_commits}):
+    if publish_decided(table, state, timeline):
         timeline = load_timeline(table.store)
-    attempted = [roll_back(table, write) for write in abandoned_writes(table, timeline, state)]
-    if attempted:
-        timeline, state = load_timeline(table.store), table.ledger.read()
-    sweep(table, timeline, state)
+    _forget_torn_rollbacks(table, timeline)
+    abandoned = abandoned_writes(table, timeline, state)
+    if abandoned:
+        drop_metadata_table(table)
+    attempted = [roll_back(table, write) for write in abandoned]
+    sweep(table)
     return tuple(report for report in attempted if report is not None)
 
 
 def abandoned_writes(table: OpenTable, timeline: Timeline, state: LedgerState) -> tuple[FailedWrite, ...]:
     """Failed writes that nobody can finish any more, newest first. Changes nothing."""
-    failed = failed_writes(timeline, state, _pending_plans(table, timeline))
+    failed = failed_writes(timeline, state, pending_plans(table.store, timeline))
     clustering = _clustering(table, timeline)
     return tuple(write for write in failed if write.time not in clustering and not is_alive(table, write))
 
@@ -128,7 +135,7 @@ def roll_back(
     state = abort(table, write.time, write.action, adopt=write.rollback, reason=reason)
     aborted = state.aborted.get(write.time)
     if aborted is None:
-        publish_decided(table, state)
+        publish_decided(table, state, load_timeline(table.store))
         return None
     rollback = aborted.rollback
     plan = _stored_plan(table, write, rollback)
@@ -153,9 +160,10 @@ def abort(
 ) -> LedgerState:
     """Decide that the instant never commits, unless it is decided already."""
     newest = load_timeline(table.store).newest
+    completed = instant_file(time, action, State.COMPLETED)
 
     def decide(state: LedgerState) -> Decision | None:
-        if time in state.committed or time in state.aborted:
+        if time in state.committed or time in state.aborted or table.store.stat(completed) is not None:
             return None
         newest_known = max((t for t in (newest, state.newest, time) if t is not None), default=None)
         rollback = adopt or next_time(table.clock.now_ms(), newest_known)
@@ -167,37 +175,35 @@ def abort(
 def _stored_plan(table: OpenTable, write: FailedWrite, rollback: InstantTime) -> RollbackPlan:
     """The plan in storage; the first one stored is the one everybody carries out."""
     path = instant_file(rollback, Action.ROLLBACK, State.REQUESTED)
-    plan = _read_plan(table, path)
-    if plan is None:
-        _remove_torn_plan(table, path, rollback)
+    if table.store.stat(path) is None:
         table.store.create(path, encode_rollback_plan(plan_rollback(table, write)))
-        plan = _read_plan(table, path)
+    plan = read_plan(table.store, rollback)
     if plan is None:
-        raise TableDamaged("the plan of a running rollback cannot be read", file=path)
+        raise TableDamaged("the plan of a rollback cannot be read", file=path)
     if plan.target != write.time:
         raise TableDamaged("a rollback plan names another instant", file=path, target=plan.target)
     return plan
 
 
-def _remove_torn_plan(table: OpenTable, path: str, rollback: InstantTime) -> None:
-    """Make room for a plan where a program without atomic creates left part of one.
+def _forget_torn_rollbacks(table: OpenTable, timeline: Timeline) -> None:
+    """Remove requests whose plan cannot be read: nothing was carried out, a new one will be made.
 
-    Only while nothing was carried out yet; and only if it cannot be read *now*,
-    for it may have been created whole since it was found missing.
+    One that is inflight is reported and left: it may have been carried out in part.
     """
-    inflight = instant_file(rollback, Action.ROLLBACK, State.INFLIGHT)
-    is_there = table.store.stat(path) is not None
-    if is_there and table.store.stat(inflight) is None and _read_plan(table, path) is None:
-        table.store.delete(path)
+    for instant in timeline.pending_rollbacks:
+        if read_plan(table.store, instant.time) is not None:
+            continue
+        if instant.state is State.REQUESTED:
+            table.store.delete(instant_file(instant.time, instant.action, State.REQUESTED))
+        log.warning("rollback.unreadable", extra={"instant": instant.time, "state": instant.state})
 
 
 def plan_rollback(table: OpenTable, write: FailedWrite) -> RollbackPlan:
     """What to delete: what the markers announce, or, without markers, what a listing finds."""
     paths = [marker.data_path for marker in read_markers(table.store, write.time)]
     if not paths and table.store.stat(instant_file(write.time, write.action, State.INFLIGHT)) is not None:
-        meta = META_FOLDER + "/"
-        paths = [path for path in table.store.paths("") if not path.startswith(meta)]
-    doomed = sorted({path for path in paths if _is_of(path, write.time)})
+        paths = table.store.paths("", without=META_FOLDER)
+    doomed = sorted({path for path in paths if is_file_of(path, write.time)})
     partitions = sorted({partition_of(path) for path in doomed})
     return RollbackPlan(
         write.time,
@@ -216,7 +222,7 @@ def _execute(table: OpenTable, write: FailedWrite, doomed: tuple[str, ...]) -> N
     # The inflight file goes first. A task that finishes a file looks for it afterwards and
     # withdraws the file if it is gone; a file it kept was announced by a marker read below.
     table.store.delete(instant_file(write.time, write.action, State.INFLIGHT))
-    late = reconcile(table, write.time, frozenset())
+    late = unclaimed_files(table, write.time, committed=frozenset())
     failed = table.store.delete_all(dict.fromkeys((*doomed, *late)))
     if failed:
         raise StorageUnavailable(
@@ -232,10 +238,10 @@ def _planned_files(plan: RollbackPlan, time: InstantTime) -> tuple[str, ...]:
     files: list[str] = []
     for request in plan.requests:
         if request.log_blocks:
-            raise TableDamaged("rolling back log blocks is not supported", instant=time)
+            raise UnsupportedTable("rolling back log blocks is not supported", instant=time)
         for file in request.files:
             name = file.rpartition("/")[2]
-            if not _is_of(name, time):
+            if not is_file_of(name, time):
                 raise TableDamaged("a rollback plan names a file of another instant", file=file, instant=time)
             files.append(in_partition(request.partition, name))
     return tuple(files)
@@ -250,23 +256,6 @@ def _metadata(plan: RollbackPlan, rollback: InstantTime, *, took_ms: int) -> Rol
         partitions=tuple(RolledBackPartition(r.partition, r.files) for r in plan.requests),
         instants=(RolledBackInstant(plan.target, plan.target_action),),
     )
-
-
-def _pending_plans(table: OpenTable, timeline: Timeline) -> dict[InstantTime, InstantTime]:
-    """Target → rollback instant, for rollbacks that were requested and not completed."""
-    plans: dict[InstantTime, InstantTime] = {}
-    for instant in timeline.pending_rollbacks:
-        plan = _read_plan(table, instant_file(instant.time, Action.ROLLBACK, State.REQUESTED))
-        if plan is not None:
-            plans.setdefault(plan.target, instant.time)
-    return plans
-
-
-def _read_plan(table: OpenTable, path: str) -> RollbackPlan | None:
-    try:
-        return decode_rollback_plan(table.store.read(path))
-    except (FileNotFoundError, Malformed):
-        return None
 
 
 def _clustering(table: OpenTable, timeline: Timeline) -> frozenset[InstantTime]:
@@ -286,8 +275,3 @@ def _is_clustering(table: OpenTable, instant: Instant) -> bool:
         return False
     except Malformed as error:
         raise TableDamaged("a replacecommit's request cannot be read", file=path, cause=error) from error
-
-
-def _is_of(path: str, time: InstantTime) -> bool:
-    name = parse_base_file(path.rpartition("/")[2])
-    return name is not None and name.instant == time

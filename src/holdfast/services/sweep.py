@@ -2,72 +2,63 @@
 
 A writer that dies after its commit leaves markers and a heartbeat; a task
 that finishes late leaves a file nobody counts. All of them name their
-instant, and only a decided instant is touched.
+instant. They are listed before the ledger and the timeline are read, so an
+instant that began since is not mistaken for a finished one, and only one that
+is known to be decided is touched.
 """
 
+import logging
+
 from holdfast.errors import TableDamaged
-from holdfast.format.commits import decode_file_sizes
+from holdfast.format.commits import decode_written_files
 from holdfast.format.malformed import Malformed
-from holdfast.model.instant import InstantTime
-from holdfast.model.names import HEARTBEAT_FOLDER, heartbeat_path, parse_base_file
+from holdfast.model.instant import Instant, InstantTime
+from holdfast.model.names import HEARTBEAT_FOLDER, heartbeat_path, instant_file, is_file_of
 from holdfast.table.markers import delete_markers, instants_with_markers, read_markers
 from holdfast.table.opened import OpenTable
-from holdfast.timeline.ledger import LedgerState
-from holdfast.timeline.timeline import Timeline, read_completed
+from holdfast.timeline.timeline import load_timeline, read_completed
+
+log = logging.getLogger(__name__)
 
 
-def sweep(table: OpenTable, timeline: Timeline, state: LedgerState) -> tuple[str, ...]:
-    """Remove what decided instants left; the data files among it."""
-    swept: list[str] = []
-    for time in instants_with_markers(table.store):
-        if _is_running(time, timeline, state):
-            continue
-        late = _late_files(table, timeline, state, time)
-        table.store.delete_all(late)
-        delete_markers(table.store, time)
-        swept += late
-    for file in table.store.folder(HEARTBEAT_FOLDER).files:
-        time = InstantTime(file.path.rpartition("/")[2])
-        if _is_ours_and_decided(time, timeline, state):
-            table.store.delete(heartbeat_path(time))
+def sweep(table: OpenTable) -> None:
+    """Remove what decided instants left."""
+    marked = instants_with_markers(table.store)
+    beating = [f.path.rpartition("/")[2] for f in table.store.folder(HEARTBEAT_FOLDER).files]
     table.store.sweep_leftovers()
-    return tuple(swept)
+    if not marked and not beating:
+        return
+    aborted = table.ledger.read().aborted
+    completed = {instant.time: instant for instant in load_timeline(table.store).completed_commits}
+    for time in marked:
+        if time in aborted:
+            _sweep_markers(table, time, committed=frozenset())
+        elif time in completed:
+            _sweep_markers(table, time, committed=_files_of(table, completed[time]))
+    for time in map(InstantTime, beating):
+        if time in aborted or time in completed:
+            table.store.delete(heartbeat_path(time))
 
 
-def reconcile(table: OpenTable, time: InstantTime, committed: frozenset[str]) -> tuple[str, ...]:
+def unclaimed_files(table: OpenTable, time: InstantTime, *, committed: frozenset[str]) -> tuple[str, ...]:
     """Files of `time` that its markers announce and its commit does not name."""
     announced = [marker.data_path for marker in read_markers(table.store, time)]
-    return tuple(path for path in announced if path not in committed and _belongs(path, time))
+    return tuple(path for path in announced if path not in committed and is_file_of(path, time))
 
 
-def _late_files(
-    table: OpenTable, timeline: Timeline, state: LedgerState, time: InstantTime
-) -> tuple[str, ...]:
-    if time in state.aborted:
-        return reconcile(table, time, frozenset())
-    commit = next((i for i in timeline.completed_commits if i.time == time), None)
-    if commit is None:
-        # Not on the timeline and unknown to the ledger: another program's archived
-        # or rolled-back instant. Its files may be data; only the markers go.
-        return ()
+def _sweep_markers(table: OpenTable, time: InstantTime, *, committed: frozenset[str]) -> None:
+    stuck = table.store.delete_all(unclaimed_files(table, time, committed=committed))
+    if stuck:
+        # The markers stay: they are all that leads to these files.
+        log.warning("sweep.stuck", extra={"instant": time, "file": stuck[0], "count": len(stuck)})
+    else:
+        delete_markers(table.store, time)
+
+
+def _files_of(table: OpenTable, commit: Instant) -> frozenset[str]:
     try:
-        committed = frozenset(decode_file_sizes(read_completed(table.store, commit)))
+        written = decode_written_files(read_completed(table.store, commit))
     except Malformed as error:
-        raise TableDamaged("commit metadata cannot be read", instant=time, cause=error) from error
-    return reconcile(table, time, committed)
-
-
-def _is_running(time: InstantTime, timeline: Timeline, state: LedgerState) -> bool:
-    is_pending = any(i.time == time and not i.is_completed for i in timeline.instants)
-    return time in state.begun or is_pending
-
-
-def _is_ours_and_decided(time: InstantTime, timeline: Timeline, state: LedgerState) -> bool:
-    is_completed = any(i.time == time for i in timeline.completed_commits)
-    return time not in state.begun and (time in state.aborted or time in state.committed or is_completed)
-
-
-def _belongs(path: str, time: InstantTime) -> bool:
-    """Whether the file's own name says it is of that instant: nothing else may be deleted for it."""
-    name = parse_base_file(path.rpartition("/")[2])
-    return name is not None and name.instant == time
+        path = instant_file(commit.time, commit.action, commit.state)
+        raise TableDamaged("commit metadata cannot be read", file=path, cause=error) from error
+    return frozenset(file.path for file in written if file.path is not None)

@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
+from holdfast.host import boot_id
 from holdfast.storage.disk import Disk
 from holdfast.storage.refusals import refusals
 
-_BOOT_ID_FILE = "/proc/sys/kernel/random/boot_id"
 _OWN_DESCRIPTORS = "/proc/self/fd"
 # The last is what ext4 says of a directory that is being removed.
 _NO_NAMELESS_FILES = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.EPERM})
@@ -158,7 +158,7 @@ def _link_to(descriptor: int) -> str:
 
 
 def _draft_name() -> str:
-    return "~".join((_host(), _boot(), str(os.getpid()), uuid.uuid4().hex))
+    return "~".join((_host(), boot_id(), str(os.getpid()), uuid.uuid4().hex))
 
 
 def _is_of_this_machine(name: str) -> bool:
@@ -167,17 +167,8 @@ def _is_of_this_machine(name: str) -> bool:
     if len(parts) != 4:
         return False
     host, boot, _, _ = parts
-    return host == _host() or (boot != "" and boot == _boot())
+    return host == _host() or (boot != "" and boot == boot_id())
 
 
 def _host() -> str:
     return os.uname().nodename.replace("~", "-").replace("/", "-")
-
-
-def _boot() -> str:
-    """The identity of this run of the kernel; empty where it has none."""
-    try:
-        with open(_BOOT_ID_FILE, encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        return ""

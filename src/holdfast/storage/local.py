@@ -122,10 +122,10 @@ class LocalStore:
         check_folder(folder)
         return self._walk(folder)
 
-    def paths(self, folder: str) -> list[str]:
+    def paths(self, folder: str, *, without: str = "") -> list[str]:
         check_folder(folder)
         found: list[str] = []
-        self._collect(folder, found)
+        self._collect(folder, found, without)
         return found
 
     def folder(self, path: str, *, after: str = "") -> Folder:
@@ -255,11 +255,12 @@ class LocalStore:
             else:
                 yield from _stored_entry(prefix + key, entry)
 
-    def _collect(self, folder: str, found: list[str]) -> None:
+    def _collect(self, folder: str, found: list[str], without: str) -> None:
         prefix = prefix_of(folder)
         for key, _ in self._entries(folder):
             if key[-1] == "/":
-                self._collect(prefix + key[:-1], found)
+                if prefix + key[:-1] != without:
+                    self._collect(prefix + key[:-1], found, without)
             else:
                 found.append(prefix + key)
 

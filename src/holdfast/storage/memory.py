@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from holdfast.clock import Clock, SystemClock
-from holdfast.storage.paths import check_folder, check_path, prefix_of
+from holdfast.storage.paths import check_folder, check_path, outside, prefix_of
 from holdfast.storage.store import Folder, StoredFile, read_or_none
 
 _SYSTEM_CLOCK = SystemClock()
@@ -89,8 +89,8 @@ class MemoryStore:
     def walk(self, folder: str) -> Iterator[StoredFile]:
         return iter([_stored(path, entry) for path, entry in self._below(folder)])
 
-    def paths(self, folder: str) -> list[str]:
-        return [path for path, _ in self._below(folder)]
+    def paths(self, folder: str, *, without: str = "") -> list[str]:
+        return outside(without, [path for path, _ in self._below(folder)])
 
     def folder(self, path: str, *, after: str = "") -> Folder:
         files: list[StoredFile] = []

@@ -20,7 +20,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import AzureStore
 
 from holdfast.errors import InvalidRequest, StorageUnavailable
-from holdfast.storage.paths import check_folder, check_path, prefix_of
+from holdfast.storage.paths import check_folder, check_path, outside, prefix_of
 from holdfast.storage.refusals import GuardedFile, refusals
 from holdfast.storage.store import Folder, StoredFile, read_or_none
 
@@ -111,8 +111,8 @@ class ObjectStore:
     def walk(self, folder: str) -> Iterator[StoredFile]:
         return iter([_stored(meta) for meta in self._below(folder)])
 
-    def paths(self, folder: str) -> list[str]:
-        return [meta["path"] for meta in self._below(folder)]
+    def paths(self, folder: str, *, without: str = "") -> list[str]:
+        return outside(without, [meta["path"] for meta in self._below(folder)])
 
     def folder(self, path: str, *, after: str = "") -> Folder:
         check_folder(path)
@@ -143,7 +143,8 @@ class ObjectStore:
                 # Once its file is closed, an abandoned sink does not flush when it is collected.
                 file.close()
             is_created = self._create(path, _mapped(spool.fileno(), path))
-        if not is_created:
+            is_ours = is_created or self._has_content(path, spool.fileno())
+        if not is_ours:
             raise FileExistsError(errno.EEXIST, "the path is taken", path)
 
     def open(self, path: str) -> BinaryIO:
@@ -166,6 +167,13 @@ class ObjectStore:
     def uri(self, path: str) -> str:
         check_folder(path)
         return f"{self._base_uri}/{path}" if path else self._base_uri
+
+    def _has_content(self, path: str, spool: int) -> bool:
+        """Whether the object is the one just sent: a repeated request may meet its own success."""
+        found = self.stat(path)
+        if found is None or found.size != os.fstat(spool).st_size:
+            return False
+        return found.size == 0 or self.read(path) == _mapped(spool, path)[:]
 
     def _create(self, path: str, content: bytes | mmap.mmap) -> bool:
         with _answers(path):

@@ -1,6 +1,8 @@
 """Opening a store by its address."""
 
+import os
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 from urllib.parse import quote, unquote, urlsplit
 
@@ -41,6 +43,24 @@ _CLIENT_OPTIONS = frozenset(
 )
 
 
+def location_of(path: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> StoreLocation:
+    """Where a table is, in a form that means the same in every process.
+
+    Spark's workers run in folders of their own, so local paths become absolute.
+    """
+    uri = os.fspath(path)
+    given = {} if options is None else dict(options)
+    for name, value in given.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise InvalidOption("a storage option is not text", option=name, type=type(value).__name__)
+    match = _SCHEME.match(uri)
+    if match is None:
+        return StoreLocation(os.path.abspath(_not_empty(uri.strip() and uri, uri)), given)
+    if match[1].lower() == "file":
+        return StoreLocation(os.path.abspath(_not_empty(_local_path(uri), uri)), given)
+    return StoreLocation(uri, given)
+
+
 def open_store(location: StoreLocation) -> Store:
     """The store at a path, a `file` address, or an address in an object store.
 
@@ -60,14 +80,20 @@ def open_store(location: StoreLocation) -> Store:
     uri = location.uri
     match = _SCHEME.match(uri)
     if match is None:
-        return LocalStore(_not_empty(uri, uri))
+        return _open_folder(_not_empty(uri, uri))
     scheme = match[1].lower()
     if scheme == "file":
-        return LocalStore(_not_empty(_local_path(uri), uri))
+        return _open_folder(_not_empty(_local_path(uri), uri))
     if scheme in OBJECT_SCHEMES and uri[len(scheme) :].startswith("://"):
         return _open_objects(location)
     known = ", ".join(("file", *OBJECT_SCHEMES))
     raise InvalidRequest("the scheme is not known", uri=uri, hint=f"use a path or one of {known}")
+
+
+def _open_folder(path: str) -> Store:
+    if os.path.exists(path) and not os.path.isdir(path):
+        raise InvalidRequest("the path is a file, not a folder", path=path, hint="give the table's folder")
+    return LocalStore(path)
 
 
 def _open_objects(location: StoreLocation) -> Store:

@@ -31,3 +31,8 @@ def is_text(name: str) -> bool:
 def prefix_of(folder: str) -> str:
     """What every path below the folder begins with."""
     return f"{folder}/" if folder else ""
+
+
+def outside(folder: str, paths: list[str]) -> list[str]:
+    """The paths that are not below `folder`; all of them if it is empty."""
+    return [path for path in paths if not path.startswith(f"{folder}/")] if folder else paths

@@ -8,7 +8,7 @@ between segments and none at either end; `""` is the root.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import BinaryIO, Protocol
 
 
@@ -76,8 +76,11 @@ class Store(Protocol):
     def walk(self, folder: str) -> Iterator[StoredFile]:
         """Every file below `folder`. Nothing if the folder is absent."""
 
-    def paths(self, folder: str) -> list[str]:
-        """As `walk`, the paths only: cheaper, because nothing is asked of each file."""
+    def paths(self, folder: str, *, without: str = "") -> list[str]:
+        """As `walk`, the paths only: cheaper, because nothing is asked of each file.
+
+        `without` names a folder to leave out.
+        """
 
     def folder(self, path: str, *, after: str = "") -> Folder:
         """Direct children whose name is greater than `after`."""
@@ -122,4 +125,5 @@ class StoreLocation:
     """Where a store is: a value that travels to Spark tasks and is opened there."""
 
     uri: str
-    options: Mapping[str, str]
+    options: Mapping[str, str] = field(repr=False)
+    """May hold credentials, so its text form does not show them."""

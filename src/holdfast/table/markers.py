@@ -6,7 +6,7 @@ only complete inventory of the files its attempts may have left.
 
 from dataclasses import dataclass
 
-from holdfast.errors import TableDamaged
+from holdfast.errors import StorageUnavailable, TableDamaged
 from holdfast.model.instant import InstantTime
 from holdfast.model.names import TEMP_FOLDER, marker_folder, marker_path, parse_marker
 from holdfast.storage.store import Store
@@ -48,7 +48,7 @@ def delete_markers(store: Store, instant: InstantTime) -> None:
     failed = store.delete_all(store.paths(folder))
     store.prune(folder)
     if failed:
-        raise TableDamaged("markers could not be removed", instant=instant, first=failed[0])
+        raise StorageUnavailable("markers could not be removed", instant=instant, first=failed[0])
 
 
 def _server_markers(store: Store, folder: str, names: list[str]) -> list[str]:

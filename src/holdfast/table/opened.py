@@ -1,6 +1,6 @@
 """An open table: where it is, what its settings say, and the seams its operations use."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from holdfast.clock import Clock
 from holdfast.config.table import TableSettings
@@ -18,9 +18,6 @@ class OpenTable:
     ledger: Ledger
     clock: Clock
     host: Host
-
-    def with_settings(self, settings: TableSettings) -> "OpenTable":
-        return replace(self, settings=settings)
 
 
 def open_existing(store: Store, location: StoreLocation, *, clock: Clock, host: Host) -> OpenTable:

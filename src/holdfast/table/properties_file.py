@@ -1,7 +1,7 @@
 """`hoodie.properties`: read it, create it, change it without a moment of absence.
 
-A change goes through a backup that readers fall back to, as Hudi does it, so
-that a crash between any two steps leaves one of the two whole files.
+Every store here replaces a file in one step, so a change needs no backup. Hudi
+makes one; a reader falls back to it where Hudi stopped half-way.
 """
 
 import datetime as dt
@@ -33,25 +33,27 @@ def has_settings(store: Store) -> bool:
     return any(store.stat(path) is not None for path in (PROPERTIES_FILE, PROPERTIES_BACKUP))
 
 
-def finish_change(store: Store) -> None:
-    """Bring a change that a crash interrupted to an end: one whole file, no backup."""
-    if store.stat(PROPERTIES_BACKUP) is None:
-        return
-    if store.stat(PROPERTIES_FILE) is None:
-        store.create(PROPERTIES_FILE, store.read(PROPERTIES_BACKUP))
-    store.delete(PROPERTIES_BACKUP)
-
-
 def change_settings(store: Store, changes: Mapping[str, str], *, now_ms: int) -> TableSettings:
-    """Set some properties and keep all others."""
-    finish_change(store)
-    values = dict(_read_properties(store)) | dict(changes)
-    store.create(PROPERTIES_BACKUP, store.read(PROPERTIES_FILE))
-    store.delete(PROPERTIES_FILE)
-    if not store.create(PROPERTIES_FILE, _encoded(values, now_ms)):
-        raise TableDamaged("somebody else changed the table's properties", file=PROPERTIES_FILE)
-    store.delete(PROPERTIES_BACKUP)
-    return TableSettings.from_properties(values)
+    """Set some properties and keep all others, whoever else changes the file meanwhile."""
+    while True:
+        try:
+            content, version = store.read_version(PROPERTIES_FILE)
+        except FileNotFoundError:
+            # Another program stopped between deleting the file and writing it anew.
+            values = dict(_read_properties(store)) | dict(changes)
+            is_changed = store.create(PROPERTIES_FILE, _encoded(values, now_ms))
+        else:
+            values = dict(_decoded(content, PROPERTIES_FILE)) | dict(changes)
+            is_changed = store.replace(PROPERTIES_FILE, _encoded(values, now_ms), version)
+        if is_changed:
+            return TableSettings.from_properties(values)
+
+
+def _decoded(content: bytes, path: str) -> Mapping[str, str]:
+    try:
+        return decode_table_properties(content)
+    except Malformed as error:
+        raise TableDamaged("the table's properties cannot be read", file=path, cause=error) from error
 
 
 def _read_properties(store: Store) -> Mapping[str, str]:

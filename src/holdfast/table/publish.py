@@ -6,34 +6,34 @@ publishing, so a write that fails never leaves one behind.
 """
 
 import datetime as dt
-from collections.abc import Container
 
 from holdfast.errors import TableDamaged
-from holdfast.format.commits import decode_commit
+from holdfast.format.commits import decode_partitions
 from holdfast.format.malformed import Malformed
 from holdfast.format.partition_metafile import PartitionMetafile, encode_partition_metafile
 from holdfast.model.instant import Action, InstantTime, State
 from holdfast.model.names import PARTITION_METAFILE, in_partition, instant_file
 from holdfast.table.opened import OpenTable
+from holdfast.table.rollback_plans import pending_plans
 from holdfast.timeline.ledger import LedgerState
+from holdfast.timeline.timeline import Timeline
 
 
-def publish_decided(
-    table: OpenTable, state: LedgerState, *, shown: Container[InstantTime] = (), since: int = 0
-) -> bool:
-    """Publish the commits that are decided and not on the timeline, in order; whether there was any.
+def publish_decided(table: OpenTable, state: LedgerState, timeline: Timeline) -> bool:
+    """Publish the commits of `state` that `timeline` does not show, in order; whether there was any.
 
-    Those in `shown` and in slots up to `since` are known to be published.
-    Safe to repeat, by anybody.
+    Safe to repeat, by anybody. A commit that another program is rolling back is
+    left to it.
     """
-    waiting = [
-        (decided.slot, time, decided.action)
-        for time, decided in state.committed.items()
-        if decided.slot > since and time not in shown and _is_unpublished(table, time, decided.action)
-    ]
+    shown = {instant.time for instant in timeline.completed_commits}
+    waiting = [(c.slot, time, c.action) for time, c in state.committed.items() if time not in shown]
+    if not waiting:
+        return False
+    taken_back = pending_plans(table.store, timeline)
     for slot, time, action in sorted(waiting):
-        _publish(table, time, action, payload=table.ledger.payload(slot))
-    return bool(waiting)
+        if time not in taken_back and _is_unpublished(table, time, action):
+            _publish(table, time, action, payload=table.ledger.payload(slot))
+    return True
 
 
 def _is_unpublished(table: OpenTable, time: InstantTime, action: Action) -> bool:
@@ -56,7 +56,7 @@ def _publish(table: OpenTable, time: InstantTime, action: Action, *, payload: by
 
 def _partitions(payload: bytes, time: InstantTime) -> list[str]:
     try:
-        return list(decode_commit(payload).partition_to_write_stats)
+        return decode_partitions(payload)
     except Malformed as error:
         raise TableDamaged(
             "commit metadata in the ledger cannot be read", instant=time, cause=error

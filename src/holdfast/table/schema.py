@@ -3,7 +3,7 @@
 import pyarrow as pa
 
 from holdfast.errors import TableDamaged
-from holdfast.format.commits import decode_extra_metadata, decode_file_sizes, decode_operation
+from holdfast.format.commits import decode_extra_metadata, decode_operation, decode_written_files
 from holdfast.format.malformed import Malformed
 from holdfast.format.schemas import arrow_schema, without_meta_columns
 from holdfast.model.instant import InstantTime
@@ -22,7 +22,7 @@ def table_schema(table: OpenTable, timeline: Timeline, as_of: InstantTime | None
         path = instant_file(instant.time, instant.action, instant.state)
         content = read_completed(table.store, instant)
         try:
-            decode_file_sizes(content)  # A commit that does not say what it wrote is not to be built on.
+            decode_written_files(content)  # A commit that does not say what it wrote is not to be built on.
             text = decode_extra_metadata(content).get("schema")
             if text and decode_operation(content) not in _NO_SCHEMA_CHANGE:
                 return without_meta_columns(arrow_schema(text))

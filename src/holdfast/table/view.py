@@ -1,8 +1,9 @@
 """The view: which base files a snapshot consists of.
 
 Files are handled as columns, never as one object each: a table may have a
-million of them. The order of the listing is used, too: paths come sorted, so
-the versions of a file group stand next to each other.
+million of them. What a commit on the active timeline wrote is what it says it
+wrote; files of older instants were committed and archived, and only the
+listing knows them.
 """
 
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.errors import HoldfastError, SnapshotExpired, TableDamaged
-from holdfast.format.commits import decode_file_sizes, decode_replaced_file_ids
+from holdfast.format.commits import NO_PREVIOUS_COMMIT, decode_replaced_file_ids, decode_written_files
 from holdfast.format.malformed import Malformed
 from holdfast.model.instant import Action, InstantTime
 from holdfast.model.names import BASE_FILE_PATTERN, META_FOLDER, in_partition, instant_file
@@ -21,7 +22,14 @@ from holdfast.storage.store import Store
 from holdfast.timeline.timeline import Timeline, read_all_completed
 
 SLICES = pa.schema(
-    [("path", pa.string()), ("partition", pa.string()), ("file_id", pa.string()), ("instant", pa.string())]
+    [
+        ("path", pa.string()),
+        ("partition", pa.string()),
+        ("file_id", pa.string()),
+        ("instant", pa.string()),
+        ("size", pa.int64()),  # null where only the listing knows the file
+        ("previous", pa.string()),  # the instant of the version this one replaced; null if there is none
+    ]
 )
 """One row per base file."""
 
@@ -32,91 +40,112 @@ class View:
 
     timeline: Timeline
     slices: pa.Table
-    """What the listing found."""
-    named: pa.Table
-    """What the commits on the active timeline say they wrote."""
+    """In the order of their paths, so the versions of a file group stand together."""
+    listed: pa.Array
+    """The paths of all files there are."""
     replaced: dict[str, InstantTime]
     """File group, as `partition/file id` → the replacecommit that hid it."""
 
     def latest(self, as_of: InstantTime | None = None) -> pa.Table:
         """The newest version of each visible file group, in the order of the paths.
 
-        Never a part of it: if a file that a commit names is gone, that is
-        `SnapshotExpired` where a clean explains it, else `TableDamaged`.
+        Never a part of it: if a file is gone that the snapshot consists of,
+        that is `SnapshotExpired` where a clean explains it, else `TableDamaged`.
         """
-        found = self._newest(self.slices, as_of)
-        wanted = self._newest(self.named, as_of)
-        missing = wanted["path"].filter(pc.invert(pc.is_in(wanted["path"], found["path"].combine_chunks())))
-        if len(missing) > 0:
-            raise self._incomplete(missing[0].as_py(), as_of)
-        return found
-
-    def _newest(self, slices: pa.Table, as_of: InstantTime | None) -> pa.Table:
+        newest = self._newest(as_of)
+        absent = newest["path"].filter(pc.invert(pc.is_in(newest["path"], self.listed)))
+        if len(absent) > 0:
+            raise self._incomplete(absent[0].as_py(), as_of)
         if as_of is not None:
-            slices = slices.filter(pa.array(_numbers(slices["instant"]) <= _number(as_of)))
+            self._check_superseded(as_of)
+        return newest
+
+    def _newest(self, as_of: InstantTime | None) -> pa.Table:
+        slices = self.slices
+        if as_of is not None:
+            slices = slices.filter(pa.array(_numbers(slices["instant"]) <= int(as_of)))
         hidden = [group for group, time in self.replaced.items() if as_of is None or time <= as_of]
         if hidden:
-            groups = _groups(slices)
-            slices = slices.filter(pc.invert(pc.is_in(groups, pa.array(hidden, pa.string()))))
-        if slices.num_rows == 0:
-            return slices
-        return slices.take(pa.array(_newest_of_each_group(slices)))
+            slices = slices.filter(pc.invert(pc.is_in(_groups(slices), pa.array(hidden, pa.string()))))
+        return slices.take(pa.array(_newest_of_each_group(slices), pa.int64()))
 
-    def _incomplete(self, path: str, as_of: InstantTime | None) -> HoldfastError:
-        cleans = [i for i in self.timeline.instants if i.action is Action.CLEAN and i.is_completed]
+    def _check_superseded(self, as_of: InstantTime) -> None:
+        """Look for versions that served at `as_of`, were replaced since, and are gone."""
+        first = self.timeline.first_commit_time
+        if first is not None and as_of < first and self._cleans():
+            raise self._incomplete("unknown, before the active timeline", as_of)
+        then = pc.less_equal(pc.cast(self.slices["previous"], pa.int64()), int(as_of))
+        since = pa.chunked_array([pa.array(_numbers(self.slices["instant"]) > int(as_of))])
+        later = self.slices.filter(pc.fill_null(pc.and_(then, since), False))
+        served = pc.binary_join_element_wise(_groups(later), later["previous"], "@")
+        kept = pc.binary_join_element_wise(_groups(self.slices), self.slices["instant"], "@")
+        gone = served.filter(pc.invert(pc.is_in(served, kept.combine_chunks())))
+        known = set(_groups(self.slices).unique().to_pylist()) if self.replaced else set()
+        lost = [group for group, time in self.replaced.items() if time > as_of and group not in known]
+        if len(gone) > 0 or lost:
+            raise self._incomplete(gone[0].as_py() if len(gone) > 0 else lost[0], as_of)
+
+    def _incomplete(self, missing: str, as_of: InstantTime | None) -> HoldfastError:
+        cleans = self._cleans()
         if as_of is not None and cleans:
             return SnapshotExpired(
-                "this snapshot was removed by a clean", as_of=as_of, clean=cleans[-1].time, file=path
+                "this snapshot was removed by a clean", as_of=as_of, clean=cleans[-1], file=missing
             )
-        return TableDamaged("a data file is missing", file=path)
+        return TableDamaged("a data file is missing", file=missing)
+
+    def _cleans(self) -> list[InstantTime]:
+        return [i.time for i in self.timeline.instants if i.action is Action.CLEAN and i.is_completed]
 
 
 def load_view(store: Store, timeline: Timeline) -> View:
-    """List the table once and keep what the timeline says is committed."""
-    slices = _parsed(pa.array(_data_paths(store), pa.string()))
-    named, replaced = _said_by_commits(store, timeline)
-    return View(timeline, _committed(slices, timeline), named, replaced)
-
-
-def _data_paths(store: Store) -> list[str]:
-    meta = META_FOLDER + "/"
-    return [path for path in store.paths("") if not path.startswith(meta)]
-
-
-def _parsed(paths: pa.Array) -> pa.Table:
-    parts = pc.extract_regex(paths, BASE_FILE_PATTERN)
-    is_base_file = pc.is_valid(parts)
-    paths, parts = paths.filter(is_base_file), parts.filter(is_base_file)
-    columns = [paths, *(parts.field(name) for name in ("partition", "file_id", "instant"))]
-    return pa.table(columns, schema=SLICES)
-
-
-def _committed(slices: pa.Table, timeline: Timeline) -> pa.Table:
-    first = timeline.first_commit_time
-    if first is None:
-        return slices.slice(0, 0)
-    finished = pa.array([instant.time for instant in timeline.completed_commits], pa.string())
-    is_finished = pc.is_in(slices["instant"], finished)
-    is_archived = pa.chunked_array([pa.array(_numbers(slices["instant"]) < _number(first))])
-    return slices.filter(pc.or_(is_finished, is_archived))
+    """List the table once and read what the commits of the active timeline say."""
+    listed = pa.array(store.paths("", without=META_FOLDER), pa.string())
+    written, replaced = _said_by_commits(store, timeline)
+    slices = pa.concat_tables([written, _archived(listed, timeline)])
+    return View(timeline, slices.take(pc.sort_indices(slices["path"])), listed, replaced)
 
 
 def _said_by_commits(store: Store, timeline: Timeline) -> tuple[pa.Table, dict[str, InstantTime]]:
-    """The files commits wrote, sorted by path, and the file groups they replaced."""
-    paths: list[pa.Array] = []
+    """The base files commits wrote, and the file groups they replaced."""
+    tables: list[pa.Table] = [SLICES.empty_table()]
     replaced: dict[str, InstantTime] = {}
     for instant, content in read_all_completed(store, timeline.completed_commits):
         try:
-            paths.append(pa.array(decode_file_sizes(content), pa.string()))
+            files = decode_written_files(content)
             ids = decode_replaced_file_ids(content) if instant.action is Action.REPLACECOMMIT else {}
         except Malformed as error:
             file = instant_file(instant.time, instant.action, instant.state)
             raise TableDamaged("commit metadata cannot be read", file=file, cause=error) from error
+        sizes = pa.array([file.file_size_in_bytes for file in files], pa.int64())
+        previous = pa.array([_previous(file.prev_commit) for file in files], pa.string())
+        tables.append(_parsed(pa.array([file.path for file in files], pa.string()), sizes, previous))
         for partition, file_ids in ids.items():
             for file_id in file_ids:
                 replaced.setdefault(in_partition(partition, file_id), instant.time)
-    written = pa.concat_arrays(paths) if paths else pa.array([], pa.string())
-    return _parsed(written.take(pc.sort_indices(written))), replaced
+    return pa.concat_tables(tables), replaced
+
+
+def _previous(prev_commit: str | None) -> str | None:
+    return None if prev_commit in (None, "", NO_PREVIOUS_COMMIT) else prev_commit
+
+
+def _archived(listed: pa.Array, timeline: Timeline) -> pa.Table:
+    """Files older than the active timeline; those of writes that are still pending are not among them."""
+    first = timeline.first_commit_time
+    if first is None:
+        return SLICES.empty_table()
+    nothing = pa.nulls(len(listed), pa.int64()), pa.nulls(len(listed), pa.string())
+    found = _parsed(listed, *nothing)
+    pending = pa.array([i.time for i in timeline.instants if not i.is_completed], pa.string())
+    is_older = pa.chunked_array([pa.array(_numbers(found["instant"]) < int(first))])
+    return found.filter(pc.and_(is_older, pc.invert(pc.is_in(found["instant"], pending))))
+
+
+def _parsed(paths: pa.Array, sizes: pa.Array, previous: pa.Array) -> pa.Table:
+    parts = pc.extract_regex(paths, BASE_FILE_PATTERN)
+    names = [parts.field(name) for name in ("partition", "file_id", "instant")]
+    # Strangers and log files have no parts.
+    return pa.table([paths, *names, sizes, previous], schema=SLICES).filter(pc.is_valid(parts))
 
 
 def _groups(slices: pa.Table) -> pa.ChunkedArray:
@@ -126,21 +155,18 @@ def _groups(slices: pa.Table) -> pa.ChunkedArray:
 
 
 def _newest_of_each_group(slices: pa.Table) -> npt.NDArray[np.int64]:
+    if slices.num_rows == 0:
+        return np.empty(0, dtype=np.int64)
     groups = _groups(slices).combine_chunks()
     starts_group = np.ones(len(groups), dtype=bool)
     starts_group[1:] = pc.not_equal(groups[1:], groups[:-1]).to_numpy(zero_copy_only=False)
     starts = np.flatnonzero(starts_group)
     times = _numbers(slices["instant"])
     newest = np.maximum.reduceat(times, starts)
-    is_newest = times == np.repeat(newest, np.diff(np.append(starts, len(times))))
-    rows = np.flatnonzero(is_newest)
+    rows = np.flatnonzero(times == np.repeat(newest, np.diff(np.append(starts, len(times)))))
     if len(rows) != len(starts):
-        doubled = rows[
-            np.flatnonzero(
-                groups.take(pa.array(rows[1:])).to_numpy(zero_copy_only=False)
-                == groups.take(pa.array(rows[:-1])).to_numpy(zero_copy_only=False)
-            )[0]
-        ]
+        owner = np.searchsorted(starts, rows, side="right")
+        doubled = rows[np.flatnonzero(owner[1:] == owner[:-1])[0]]
         raise TableDamaged(
             "a file group has two files of one instant", file=slices["path"][int(doubled)].as_py()
         )
@@ -151,7 +177,3 @@ def _numbers(instants: pa.ChunkedArray) -> npt.NDArray[np.int64]:
     numbers: npt.NDArray[np.int64] = pc.cast(instants, pa.int64()).to_numpy()
     # Instants of old tables end with the second; they count as its last millisecond.
     return np.where(numbers < 10**14, numbers * 1000 + 999, numbers)
-
-
-def _number(instant: InstantTime) -> int:
-    return int(instant) if len(instant) > 14 else int(instant) * 1000 + 999

@@ -32,8 +32,7 @@ from holdfast.model.instant import Action, InstantTime
 from holdfast.model.names import CHECKPOINT_FOLDER, LEDGER_FOLDER
 from holdfast.storage.store import Store
 
-CHECKPOINT_AFTER = 50
-"""Commits since the last checkpoint that make the next one due."""
+_CHECKPOINT_AFTER = 50
 _ATTEMPTS_ON_ERROR = 3
 
 
@@ -116,9 +115,11 @@ class Decision:
 class Ledger:
     """The ledger of one table, as far as this process has read it."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, *, checkpoint_after: int = _CHECKPOINT_AFTER) -> None:
+        """`checkpoint_after`: commits since the last checkpoint that make the next one due."""
         self._store = store
         self._clock = clock
+        self._checkpoint_after = checkpoint_after
         self._state: LedgerState | None = None
 
     def read(self) -> LedgerState:
@@ -171,11 +172,13 @@ class Ledger:
         except (FileNotFoundError, Malformed) as error:
             raise TableDamaged("ledger entry cannot be read", file=path, cause=error) from error
 
-    def checkpoint(self, state: LedgerState) -> None:
+    def checkpoint_if_due(self, state: LedgerState) -> None:
         """Store `state`, whose commits are all published, so that readers start there.
 
         Equal states give equal bytes, so it does not matter who writes one first.
         """
+        if len(state.committed) < self._checkpoint_after:
+            return
         trimmed = replace(state, committed={})
         self._store.create(_checkpoint_path(state.slot), encode_checkpoint(trimmed))
         if self._state is state:

@@ -11,10 +11,9 @@ from functools import cached_property
 
 from holdfast.errors import TableDamaged
 from holdfast.model.instant import COMMIT_ACTIONS, Action, Instant, InstantTime, State
-from holdfast.model.names import META_FOLDER, instant_file, parse_instant_file
+from holdfast.model.names import META_FOLDER, SHOWN_AS, instant_file, parse_instant_file
 from holdfast.storage.store import Store
 
-_SHOWN_AS = {Action.COMPACTION: Action.COMMIT, Action.LOGCOMPACTION: Action.DELTACOMMIT}
 _RANK = {State.REQUESTED: 0, State.INFLIGHT: 1, State.COMPLETED: 2}
 
 
@@ -71,7 +70,7 @@ def load_timeline(store: Store) -> Timeline:
         time, action, state = parsed
         changed = dt.datetime.fromtimestamp(file.modified_ms / 1000, dt.UTC)
         instant = Instant(time, action, state, changed if state is State.COMPLETED else None)
-        key = (time, _SHOWN_AS.get(action, action))
+        key = (time, SHOWN_AS.get(action, action))
         known = furthest.get(key)
         if known is None or _RANK[known.state] < _RANK[state]:
             furthest[key] = instant

@@ -21,13 +21,13 @@ from holdfast.model.instant import Action, InstantTime, State, next_time
 from holdfast.model.names import heartbeat_path, instant_file
 from holdfast.model.reports import Commit, RollbackReport
 from holdfast.services.rollback import FailedWrite, is_alive, roll_back, roll_back_failed_writes
-from holdfast.services.sweep import reconcile
+from holdfast.services.sweep import unclaimed_files
 from holdfast.table.markers import delete_markers
 from holdfast.table.metadata_table import drop_metadata_table
 from holdfast.table.opened import OpenTable
-from holdfast.table.properties_file import finish_change, read_settings
+from holdfast.table.properties_file import read_settings
 from holdfast.table.publish import publish_decided
-from holdfast.timeline.ledger import CHECKPOINT_AFTER, Decision, LedgerState
+from holdfast.timeline.ledger import Decision, LedgerState
 from holdfast.timeline.timeline import load_timeline
 
 log = logging.getLogger(__name__)
@@ -45,15 +45,6 @@ class WriteRequest:
     settings: WriteSettings
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """An instant that is this write's alone, and the ledger slot that says so."""
-
-    instant: InstantTime
-    owner: Owner
-    slot: int
-
-
 Produce = Callable[[InstantTime], Sequence[WriteStat]]
 """Write the data files of an instant and say what each holds."""
 
@@ -61,13 +52,11 @@ Produce = Callable[[InstantTime], Sequence[WriteStat]]
 def run_write(table: OpenTable, request: WriteRequest, produce: Produce) -> Commit:
     """Carry out one write. See the module for what a failure leaves."""
     table.settings.check_writable()
-    finish_change(table.store)
-    drop_metadata_table(table)
-    claim, recovered = _begin(table, request)
-    instant = claim.instant
-    heartbeat = Heartbeat(table, instant, claim.owner, interval_ms=request.settings.heartbeat_interval_ms)
-    with heartbeat:
+    owner = table.host.owner(table.clock.unique())
+    with Heartbeat(table, owner, interval_ms=request.settings.heartbeat_interval_ms) as heartbeat:
+        instant, recovered = _begin(table, request, owner)
         try:
+            heartbeat.beat_for(instant)
             stats = _write_files(table, request, instant, produce)
             payload = _prepared(table, request, instant, stats)
         except Exception as error:
@@ -75,24 +64,25 @@ def run_write(table: OpenTable, request: WriteRequest, produce: Produce) -> Comm
             _give_up(table, instant, request.action, error)
             raise
         decided = _decide(table, request, instant, payload)
-        _show(table, claim, decided)
-    problems = _tidy(table, instant, decided)
+        _show(table, instant, decided)
+    problems = _tidy(table, instant, stats, decided)
     return _report(request, instant, stats, recovered, problems)
 
 
-def _begin(table: OpenTable, request: WriteRequest) -> tuple[Claim, tuple[RollbackReport, ...]]:
+def _begin(
+    table: OpenTable, request: WriteRequest, owner: Owner
+) -> tuple[InstantTime, tuple[RollbackReport, ...]]:
     """Remove what dead writers left, then claim an instant no other writer can have."""
-    owner = table.host.owner(table.clock.unique())
     recovered: tuple[RollbackReport, ...] = ()
     for _ in range(_BEGIN_ATTEMPTS):
         recovered += roll_back_failed_writes(table)
-        claim = _claim(table, request, owner)
-        if claim is not None:
-            return claim, recovered
+        instant = _claim(table, request, owner)
+        if instant is not None:
+            return instant, recovered
     raise WriterActive("other writers keep starting on this table", hint="write from one process at a time")
 
 
-def _claim(table: OpenTable, request: WriteRequest, owner: Owner) -> Claim | None:
+def _claim(table: OpenTable, request: WriteRequest, owner: Owner) -> InstantTime | None:
     """Put BEGIN into the ledger; None if another write began and can be rolled back."""
     newest = load_timeline(table.store).newest
 
@@ -110,8 +100,7 @@ def _claim(table: OpenTable, request: WriteRequest, owner: Owner) -> Claim | Non
 
     state = table.ledger.append(decide)
     _refuse_if_alive(table, state, owner)
-    own = [Claim(time, owner, begun.slot) for time, begun in state.begun.items() if begun.owner == owner]
-    return own[0] if own else None
+    return next((time for time, begun in state.begun.items() if begun.owner == owner), None)
 
 
 def _refuse_if_alive(table: OpenTable, state: LedgerState, owner: Owner) -> None:
@@ -133,6 +122,7 @@ def _write_files(
     table.store.create(requested, b"")
     table.store.create(inflight, inflight_metadata(request.operation))
     _refuse_if_fenced(table.ledger.read(), instant)
+    drop_metadata_table(table)
     return produce(instant)
 
 
@@ -140,11 +130,10 @@ def _prepared(
     table: OpenTable, request: WriteRequest, instant: InstantTime, stats: Sequence[WriteStat]
 ) -> bytes:
     """Remove files of attempts that do not count, and build what will be committed."""
+    # Another program may have upgraded the table, or built a metadata table, since the write began.
     read_settings(table.store).check_writable()
-    committed = frozenset(stat.path for stat in stats if stat.path is not None)
-    failed = table.store.delete_all(reconcile(table, instant, committed))
-    if failed:
-        raise StorageUnavailable("a file of a failed attempt could not be deleted", file=failed[0])
+    drop_metadata_table(table)
+    _delete_unclaimed(table, instant, stats)
     by_partition: dict[str, list[WriteStat]] = {}
     for stat in stats:
         by_partition.setdefault(stat.partition_path or "", []).append(stat)
@@ -183,16 +172,16 @@ def _refuse_if_fenced(state: LedgerState, instant: InstantTime) -> None:
         )
 
 
-def _show(table: OpenTable, claim: Claim, decided: LedgerState) -> None:
-    """Publish this commit, and first those that were decided since it began, in the ledger's order."""
+def _show(table: OpenTable, instant: InstantTime, decided: LedgerState) -> None:
+    """Publish this commit, and before it every other that was decided before it."""
     for attempt in range(1, _PUBLISH_ATTEMPTS + 1):
         try:
-            publish_decided(table, decided, since=claim.slot)
+            publish_decided(table, decided, load_timeline(table.store))
         except StorageUnavailable as error:
             if attempt == _PUBLISH_ATTEMPTS:
                 raise OutcomeUnknown(
                     "the write is committed but could not be shown yet",
-                    instant=claim.instant,
+                    instant=instant,
                     cause=error,
                     hint="the next operation on the table shows it; do not write the rows again",
                 ) from error
@@ -200,12 +189,32 @@ def _show(table: OpenTable, claim: Claim, decided: LedgerState) -> None:
             return
 
 
-def _tidy(table: OpenTable, instant: InstantTime, decided: LedgerState) -> tuple[str, ...]:
+def _delete_unclaimed(table: OpenTable, instant: InstantTime, stats: Sequence[WriteStat]) -> None:
+    """Delete files of attempts that do not count."""
+    committed = frozenset(stat.path for stat in stats if stat.path is not None)
+    stuck = table.store.delete_all(unclaimed_files(table, instant, committed=committed))
+    if stuck:
+        raise StorageUnavailable("a file of a failed attempt could not be deleted", file=stuck[0])
+
+
+def _delete_markers(table: OpenTable, instant: InstantTime, stats: Sequence[WriteStat]) -> None:
+    """Delete the markers, after another look at what they announce.
+
+    An attempt may have finished a file after the first look and kept it,
+    because the commit was not visible yet. From now on it is.
+    """
+    _delete_unclaimed(table, instant, stats)
+    delete_markers(table.store, instant)
+
+
+def _tidy(
+    table: OpenTable, instant: InstantTime, stats: Sequence[WriteStat], decided: LedgerState
+) -> tuple[str, ...]:
     """Remove what the running write needed. What fails here is swept by the next write."""
     steps: tuple[Callable[[], None], ...] = (
-        lambda: delete_markers(table.store, instant),
+        lambda: _delete_markers(table, instant, stats),
         lambda: table.store.delete(heartbeat_path(instant)),
-        lambda: _checkpoint_if_due(table, decided),
+        lambda: table.ledger.checkpoint_if_due(decided),
     )
     problems: list[str] = []
     for step in steps:
@@ -215,11 +224,6 @@ def _tidy(table: OpenTable, instant: InstantTime, decided: LedgerState) -> tuple
             log.warning("commit.tidy_failed", extra={"instant": instant, "cause": str(error)})
             problems.append(str(error))
     return tuple(problems)
-
-
-def _checkpoint_if_due(table: OpenTable, decided: LedgerState) -> None:
-    if len(decided.committed) >= CHECKPOINT_AFTER:
-        table.ledger.checkpoint(decided)
 
 
 def _give_up(table: OpenTable, instant: InstantTime, action: Action, error: Exception) -> None:
