@@ -117,6 +117,8 @@ class Summary:
     """Median of the ratios to the limit, each taken within its round."""
     least_ratio: float
     greatest_ratio: float
+    cpu_ratio: float | None
+    """As `ratio`, of CPU seconds: other programs change it less. None if the limit took none that shows."""
     goal: Goal | None
     is_met: bool | None
     """None without a goal."""
@@ -210,9 +212,17 @@ def _summary(result: Result, variant: str) -> Summary:
         ratio=ratio,
         least_ratio=min(ratios),
         greatest_ratio=max(ratios),
+        cpu_ratio=_cpu_ratio(result, variant),
         goal=goal,
         is_met=None if goal is None else _reached(goal, ratio=ratio, seconds=median.usage.seconds),
     )
+
+
+def _cpu_ratio(result: Result, variant: str) -> float | None:
+    pairs = [(one[variant].usage.cpu_seconds, one[result.limit].usage.cpu_seconds) for one in result.counted]
+    if any(limit == 0 for _, limit in pairs):
+        return None
+    return statistics.median(own / limit for own, limit in pairs)
 
 
 def _reached(goal: Goal, *, ratio: float, seconds: float) -> bool:

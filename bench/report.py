@@ -2,6 +2,7 @@
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -14,6 +15,7 @@ from bench.framework import Result, Summary, Unit, summaries
 _MEGABYTE = 1_000_000
 _DISTURBED = 0.15
 """Part of the machine that others may take before the reader is told."""
+_SHORT_S = 0.25
 
 
 def print_result(console: Console, result: Result, *, cores: int) -> None:
@@ -27,22 +29,38 @@ def print_result(console: Console, result: Result, *, cores: int) -> None:
     for summary in sorted(found, key=lambda summary: summary.variant != result.limit):
         table.add_row(*_row(summary, result.limit, has_written=has_written))
     console.print(table)
-    disturbances = [
-        f"{share:.0%} in round {number}"
-        for number, share in enumerate(foreign_shares(result, cores=cores))
-        if number > 0 and share > _DISTURBED
-    ]
-    if disturbances:
-        told = ", ".join(disturbances)
+    disturbed = [worst for worst in disturbances(result, cores=cores) if worst.share > _DISTURBED]
+    if disturbed:
+        told = "; ".join(
+            f"{worst.share:.0%} during {worst.variant}, round {worst.round}" for worst in disturbed
+        )
         console.print(Text(f"other programs took a part of the machine: {told}", style="yellow"))
 
 
-def foreign_shares(result: Result, *, cores: int) -> tuple[float, ...]:
-    """For each round, the part of the machine that other programs took while variants ran."""
+@dataclass(frozen=True, slots=True)
+class Disturbance:
+    round: int
+    variant: str
+    share: float
+    """Part of the machine that other programs took."""
+
+
+def disturbances(result: Result, *, cores: int) -> tuple[Disturbance, ...]:
+    """The most disturbed run of each counted round.
+
+    One disturbed run spoils a round's ratios, however quiet the others were.
+    Runs too short for the kernel's counters are left out.
+    """
     return tuple(
-        sum(run.usage.foreign_cpu_seconds for run in one.values())
-        / (cores * sum(run.usage.seconds for run in one.values()))
-        for one in result.rounds
+        max(found, key=lambda one: one.share)
+        for number, runs in enumerate(result.counted, start=1)
+        if (
+            found := [
+                Disturbance(number, name, run.usage.foreign_cpu_seconds / (cores * run.usage.seconds))
+                for name, run in runs.items()
+                if run.usage.seconds >= _SHORT_S
+            ]
+        )
     )
 
 
@@ -83,7 +101,7 @@ def _empty_table(*, has_written: bool) -> Table:
     table.add_column("seconds", justify="right", no_wrap=True)
     table.add_column("ratio", no_wrap=True)
     table.add_column("goal", no_wrap=True)
-    for name in ("CPU s", *(("files", "MB") if has_written else ())):
+    for name in ("CPU s", "ratio", *(("files", "MB") if has_written else ())):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("peak MB: driver, JVM, workers", no_wrap=True)
     return table
@@ -100,6 +118,7 @@ def _row(summary: Summary, limit: str, *, has_written: bool) -> list[str | Text]
         Text.assemble(ratio, (spread, "dim")),
         _goal(summary),
         _seconds(usage.cpu_seconds),
+        "" if is_limit or summary.cpu_ratio is None else f"{summary.cpu_ratio:.2f}",
     ]
     if has_written:
         row += [f"{written.files:,}", f"{written.size_bytes / _MEGABYTE:,.0f}"]

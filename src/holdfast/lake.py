@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.clock import SystemClock
 from holdfast.config.table import TableSettings, new_table_settings
-from holdfast.errors import InvalidRequest
+from holdfast.errors import InvalidOption, InvalidRequest
 from holdfast.host import SystemHost
 from holdfast.model.instant import Instant
 from holdfast.model.reports import Commit, RollbackReport
@@ -49,6 +49,8 @@ def create_table(
         properties=properties or {},
     )
     location = location_of(path, storage_options)
+    if settings.create_schema is not None:
+        _check_schema(settings.create_schema)
     return Table(create_new(open_store(location), location, settings, clock=SystemClock(), host=SystemHost()))
 
 
@@ -123,10 +125,10 @@ class Table:
 
     def files(self, as_of: Moment | None = None) -> list[str]:
         """The base files a snapshot consists of, each as a path any reader can open."""
-        from holdfast.read.snapshot import snapshot
+        from holdfast.read.snapshot import snapshot, uris
 
         found = snapshot(self._opened, as_of=as_of, read_optimized=True)
-        return [self._opened.store.uri(path) for path in found.paths]
+        return uris(self._opened.store, found.paths)
 
     def schema(self) -> pa.Schema | None:
         """The data columns; None before the first write of a table without a schema."""
@@ -172,3 +174,14 @@ def _names(names: str | Sequence[str] | None) -> tuple[str, ...]:
     if names is None:
         return ()
     return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _check_schema(avro: str) -> None:
+    from holdfast.format.malformed import Malformed
+    from holdfast.format.schemas import arrow_schema
+
+    try:
+        arrow_schema(avro)
+    except Malformed as error:
+        name = "hoodie.table.create.schema"
+        raise InvalidOption("property is not an Avro schema", property=name, cause=error) from error

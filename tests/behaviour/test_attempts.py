@@ -24,8 +24,8 @@ class TwiceRows:
     def schema(self):
         return self.table.schema
 
-    def check(self, table):
-        pass
+    def prepared(self, schema, table):
+        return self
 
     def write(self, table, request):
         ordered = self.table.sort_by("city").to_batches()

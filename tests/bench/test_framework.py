@@ -21,7 +21,7 @@ from bench.framework import (
     summaries,
 )
 from bench.processes import ProcessMeter
-from bench.report import foreign_shares, print_result, write_results
+from bench.report import Disturbance, disturbances, print_result, write_results
 from bench.workloads.control_plane import Size, control_plane
 from rich.console import Console
 
@@ -50,16 +50,18 @@ class FakeMachine:
 
     def __init__(self):
         self.now = 0.0
+        self.rates = (0.0, 0.0)
         self.order = []
         self.settled_before = []
 
-    def takes(self, name, *seconds):
-        """A variant that takes so long in the first, second, ... round."""
+    def takes(self, name, *seconds, cpu=2.0, foreign=0.0):
+        """A variant that takes so long in each round, and CPU per second, its own and that of others."""
         left = list(seconds)
 
         def run(_output):
             self.order.append(name)
             self.now += left.pop(0)
+            self.rates = (cpu, foreign)
 
         return Variant(name, run)
 
@@ -72,8 +74,8 @@ class FakeMachine:
         seconds = self.now - began
         return Usage(
             seconds=seconds,
-            cpu_seconds=2 * seconds,
-            foreign_cpu_seconds=seconds / 2,
+            cpu_seconds=self.rates[0] * seconds,
+            foreign_cpu_seconds=self.rates[1] * seconds,
             driver_peak_bytes=100,
             jvm_peak_bytes=200,
             workers_peak_bytes=300,
@@ -219,15 +221,37 @@ def test_a_run_without_a_round_that_counts_is_refused(machine, tmp_path):
         run(machine, tmp_path, machine.takes("limit", 1.0), rounds=0)
 
 
-def test_what_others_took_is_a_share_of_all_cores(machine, tmp_path):
-    result = run(machine, tmp_path, machine.takes("limit", 1.0, 3.0), rounds=1)
+def test_a_ratio_of_cpu_seconds_is_taken_within_rounds_too(machine, tmp_path):
+    limit = machine.takes("limit", 1.0, 2.0, 10.0, 20.0, cpu=1.0)
+    ours = machine.takes("ours", 1.0, 6.0, 5.0, 8.0, cpu=2.0)
 
-    assert foreign_shares(result, cores=2) == (0.25, 0.25)
+    result = run(machine, tmp_path, limit, ours, rounds=3)
+
+    assert summary_of(result, "ours").cpu_ratio == 1.0
+    assert summary_of(result, "ours").median.usage.cpu_seconds == 12.0
+
+
+def test_there_is_no_cpu_ratio_to_a_limit_too_short_to_show(machine, tmp_path):
+    limit, ours = machine.takes("limit", 1.0, 1.0, cpu=0.0), machine.takes("ours", 1.0, 1.0)
+
+    result = run(machine, tmp_path, limit, ours, rounds=1)
+
+    assert summary_of(result, "ours").cpu_ratio is None
+
+
+def test_one_disturbed_run_is_told_although_the_rest_of_its_round_was_quiet(machine, tmp_path):
+    quiet = machine.takes("limit", 1.0, 90.0)
+    short = machine.takes("short", 0.01, 0.01, foreign=2.0)
+    hit = machine.takes("hit", 1.0, 4.0, foreign=0.5)
+
+    result = run(machine, tmp_path, quiet, short, hit, rounds=1)
+
+    assert disturbances(result, cores=2) == (Disturbance(1, "hit", 0.25),)
 
 
 def test_the_table_shows_ratios_goals_and_their_verdicts(machine, tmp_path):
     limit, good = machine.takes("limit", 4.0, 4.0), machine.takes("good", 3.0, 3.0)
-    bad = machine.takes("bad", 8.0, 8.0)
+    bad = machine.takes("bad", 8.0, 8.0, foreign=0.5)
     goals = (Goal("good", 1.0), Goal("bad", 7.5, Unit.SECONDS))
     result = run(machine, tmp_path, bad, limit, good, rounds=1, goals=goals)
     shown = io.StringIO()
@@ -240,7 +264,7 @@ def test_the_table_shows_ratios_goals_and_their_verdicts(machine, tmp_path):
     assert "1.00 limit" in rows["limit"]
     assert "0.75 (0.75–0.75)  ≤ 1 met" in rows["good"]
     assert "2.00 (2.00–2.00)  ≤ 7.5 s not met" in rows["bad"]
-    assert "25% in round 1" in rows["other"]
+    assert "25% during bad, round 1" in rows["other"]
 
 
 def test_the_file_of_a_run_has_every_round_and_the_machine(machine, tmp_path):

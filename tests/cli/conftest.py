@@ -31,6 +31,9 @@ class Crash(BaseException):
 class DyingRows(ArrowRows):
     """Rows whose writer dies when all files are written and nothing is decided."""
 
+    def prepared(self, schema, table):
+        return DyingRows(super().prepared(schema, table).table)
+
     def write(self, table, request):
         super().write(table, request)
         raise Crash

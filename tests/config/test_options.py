@@ -12,7 +12,6 @@ def test_every_spelling_of_an_honoured_option_is_accepted():
         "compression": "GZIP",
         "bloom_error_rate": "0.01",
         "heartbeat_interval_ms": "5000",
-        "heartbeat_misses": "3",
         "failed_writes_policy": "eager",
         "concurrency_mode": "single_writer",
     }
@@ -72,6 +71,13 @@ def settings_for(**changes):
         {"table_type": "COPY"},
         {"properties": {"hoodie.table.version": "8"}},
         {"properties": {"hoodie.table.nmae": "x"}},
+        {"properties": {"hoodie.datasource.write.hive_style_partitioning": "yes"}},
+        {"properties": {"hoodie.datasource.write.hive_style_partitioning": True}},
+        {"record_key": ("trip id",)},
+        {"record_key": ("a,b",)},
+        {"record_key": ("_hoodie_record_key",)},
+        {"ordering": ["ts"]},
+        {"name": "\ud800"},
     ],
 )
 def test_a_table_that_cannot_be_is_refused(changes):

@@ -118,7 +118,7 @@ def test_floating_point_keys_are_refused_as_inexact(kind):
     ],
 )
 def test_types_without_a_key_text_are_refused(column):
-    with pytest.raises(InvalidRequest, match="cannot be a record key") as refused:
+    with pytest.raises(InvalidRequest, match="cannot be a key or a partition") as refused:
         simple(column)
 
     assert refused.value.facts == {"column": "k", "type": str(column.type)}

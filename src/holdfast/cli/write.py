@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.arguments import DEBUG, pairs, table_command
+from holdfast.cli.arguments import pairs, table_command
 from holdfast.cli.output import Bytes, counted, print_facts, print_json, print_warning
 from holdfast.cli.rollbacks import print_reports
 from holdfast.config.write import WriteSettings
@@ -29,7 +29,6 @@ _FORMATS = {".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json",
 _PACKINGS = frozenset({".gz", ".bz2", ".zst", ".lz4", ".snappy"})
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _STANDARD_ERROR = 2
-_GLOB = re.compile(r"([*?\[\]{}\\])")
 
 
 class FilesCommand(click.Command):
@@ -128,7 +127,7 @@ def _checked(file: str) -> str:
         raise InvalidRequest("there is no such file", file=file)
     if os.path.basename(os.path.abspath(file)).startswith(("_", ".")):
         raise InvalidRequest("Spark skips files whose name begins so", file=file, hint="rename the file")
-    return "file://" + _GLOB.sub(r"\\\1", os.path.abspath(file))
+    return "file://" + re.sub(r"([*?\[\]{}\\])", r"\\\1", os.path.abspath(file))
 
 
 def _format_of(files: Sequence[str]) -> str:
@@ -153,8 +152,7 @@ def _session(master: str) -> SparkSession:
     except ModuleNotFoundError as error:
         hint = "pip install 'holdfast[spark]'"
         raise InvalidRequest("Spark is not installed", missing=error.name, hint=hint) from error
-    with _silence():
-        session = local_session("holdfast write", master=master)
+    session = local_session("holdfast write", master=master)
     session.conf.set("spark.sql.session.timeZone", "UTC")
     return session
 
@@ -196,23 +194,6 @@ def _written(table: Table, frame: DataFrame, *, operation: str, options: Mapping
     if operation == "bulk_insert":
         return table.bulk_insert(frame, options=options)
     return table.insert(frame, options=options)
-
-
-@contextmanager
-def _silence() -> Iterator[None]:
-    """Start Spark without its greetings: its process keeps the standard error it is started with."""
-    if click.get_current_context().meta.get(DEBUG):
-        yield
-        return
-    ours = os.dup(_STANDARD_ERROR)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, _STANDARD_ERROR)
-        yield
-    finally:
-        os.dup2(ours, _STANDARD_ERROR)
-        os.close(ours)
-        os.close(nowhere)
 
 
 @contextmanager

@@ -13,7 +13,6 @@ HONOURED: Mapping[str, tuple[str, ...]] = {
     "compression": ("hoodie.parquet.compression.codec",),
     "bloom_error_rate": ("hoodie.index.bloom.fpp", "hoodie.bloom.index.filter.error.rate"),
     "heartbeat_interval_ms": ("hoodie.client.heartbeat.interval_in_ms",),
-    "heartbeat_misses": ("hoodie.client.heartbeat.tolerable.misses",),
     "failed_writes_policy": (
         "hoodie.clean.failed.writes.policy",
         "hoodie.cleaner.policy.failed.writes",
@@ -24,6 +23,9 @@ HONOURED: Mapping[str, tuple[str, ...]] = {
 
 _KNOWN_ONLY = frozenset(
     {
+        "hoodie.archive.automatic",
+        "hoodie.bulkinsert.shuffle.parallelism",
+        "hoodie.bulkinsert.sort.mode",
         "hoodie.clean.async",
         "hoodie.clean.automatic",
         "hoodie.clean.commits.retained",
@@ -39,17 +41,38 @@ _KNOWN_ONLY = frozenset(
         "hoodie.cleaner.incremental.mode",
         "hoodie.cleaner.policy",
         "hoodie.cleaner.trigger.max.commits",
+        "hoodie.cleaner.parallelism",
+        "hoodie.client.heartbeat.tolerable.misses",
         "hoodie.combine.before.insert",
+        "hoodie.compact.inline",
+        "hoodie.datasource.hive_sync.enable",
+        "hoodie.datasource.insert.dup.policy",
+        "hoodie.datasource.write.drop.partition.columns",
+        "hoodie.datasource.write.hive_style_partitioning",
+        "hoodie.datasource.write.keygenerator.class",
         "hoodie.datasource.write.operation",
         "hoodie.datasource.write.partitionpath.field",
         "hoodie.datasource.write.precombine.field",
         "hoodie.datasource.write.recordkey.field",
         "hoodie.datasource.write.table.type",
+        "hoodie.datasource.write.partitionpath.urlencode",
+        "hoodie.datasource.write.payload.class",
+        "hoodie.delete.shuffle.parallelism",
+        "hoodie.fail.job.on.duplicate.data.file.detection",
         "hoodie.index.type",
+        "hoodie.insert.shuffle.parallelism",
+        "hoodie.keep.max.commits",
+        "hoodie.keep.min.commits",
+        "hoodie.metadata.enable",
+        "hoodie.parquet.block.size",
+        "hoodie.parquet.page.size",
         "hoodie.parquet.small.file.limit",
         "hoodie.rollback.using.markers",
         "hoodie.simple.index.update.partition.path",
+        "hoodie.table.name",
         "hoodie.table.ordering.fields",
+        "hoodie.table.precombine.field",
+        "hoodie.upsert.shuffle.parallelism",
         "hoodie.write.lock.provider",
         "hoodie.write.num.retries.on.conflict.failures",
         "hoodie.write.set.null.for.missing.columns",
@@ -79,6 +102,6 @@ def _rank(name: str, settings_of: Mapping[str, str]) -> int:
 def _unhonoured(name: str, *, known: list[str]) -> InvalidOption:
     if name in _KNOWN_ONLY:
         return InvalidOption("this option is not implemented", option=name, hint="leave it out")
-    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
     hint = f"did you mean {nearest[0]}?" if nearest else "see the list of options in docs/options.md"
     return InvalidOption("unknown option", option=name, hint=hint)

@@ -1,5 +1,6 @@
 """Settings of a table, as `hoodie.properties` keeps them."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,6 +11,7 @@ from holdfast.errors import InvalidOption, UnsupportedTable
 TABLE_VERSION = "6"
 LAYOUT_VERSION = "1"
 _KEYGEN = "org.apache.hudi.keygen."
+_COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class TableType(StrEnum):
@@ -112,19 +114,17 @@ def new_table_settings(
     properties: Mapping[str, str],
 ) -> TableSettings:
     """Settings of a table to be created, checked."""
-    if not name or name != name.strip() or "\n" in name:
-        raise InvalidOption("a table needs a name without surrounding blanks", name=repr(name))
+    if not isinstance(name, str) or not name.isprintable() or not name or name != name.strip():
+        raise InvalidOption("a table needs a printable name without surrounding blanks", name=repr(name))
     if not record_key:
         raise InvalidOption("a table needs at least one record key column", hint="give record_key")
     if table_type not in tuple(TableType):
         raise InvalidOption("unknown table type", type=table_type, hint="use " + " or ".join(TableType))
-    for role, names in (("record_key", record_key), ("partition_by", partition_by)):
-        if len(set(names)) != len(names) or not all(names):
-            raise InvalidOption("column names must be distinct and not empty", role=role, names=names)
-    for key in properties:
-        if key not in _GIVEN:
-            hint = "give one of " + ", ".join(sorted(_GIVEN))
-            raise InvalidOption("this property cannot be set at creation", property=key, hint=hint)
+    ordered_by = () if ordering is None else (ordering,)
+    for role, names in (("record_key", record_key), ("partition_by", partition_by), ("ordering", ordered_by)):
+        _check_columns(role, names)
+    for key, value in properties.items():
+        _check_property(key, value)
     values = {
         "hoodie.table.name": name,
         "hoodie.database.name": "default",
@@ -149,15 +149,33 @@ def new_table_settings(
     return TableSettings.from_properties(values | dict(properties))
 
 
-_GIVEN = frozenset(
-    {
-        "hoodie.database.name",
-        "hoodie.datasource.write.hive_style_partitioning",
-        "hoodie.datasource.write.partitionpath.urlencode",
-        "hoodie.table.create.schema",
-    }
+_FLAGS = frozenset(
+    {"hoodie.datasource.write.hive_style_partitioning", "hoodie.datasource.write.partitionpath.urlencode"}
 )
+_GIVEN = _FLAGS | {"hoodie.database.name", "hoodie.table.create.schema"}
 """Properties a caller may set; all others follow from the arguments."""
+
+
+def _check_columns(role: str, names: tuple[str, ...]) -> None:
+    for name in names:
+        if not isinstance(name, str) or not _COLUMN.fullmatch(name) or name.startswith("_hoodie_"):
+            raise InvalidOption(
+                "this cannot be the name of a column", role=role, name=repr(name),
+                hint="use letters, digits and underscores",
+            )  # fmt: skip
+    if len(set(names)) != len(names):
+        raise InvalidOption("a column is named twice", role=role, names=", ".join(names))
+
+
+def _check_property(key: str, value: str) -> None:
+    if key not in _GIVEN:
+        hint = "give one of " + ", ".join(sorted(_GIVEN))
+        raise InvalidOption("this property cannot be set at creation", property=key, hint=hint)
+    if not isinstance(value, str) or (key in _FLAGS and value not in ("true", "false")):
+        wanted = "true or false, as text" if key in _FLAGS else "text"
+        raise InvalidOption(
+            "property has a value that cannot be used", property=key, value=value, wanted=wanted
+        )
 
 
 def _key_generator(record_key: tuple[str, ...], partition_by: tuple[str, ...]) -> KeyGenerator:

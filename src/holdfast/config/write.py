@@ -25,7 +25,6 @@ class WriteSettings:
     compression: str = "zstd"
     bloom_error_rate: float = 1e-9
     heartbeat_interval_ms: int = 60_000
-    heartbeat_misses: int = 2
     failed_writes_policy: FailedWritesPolicy = FailedWritesPolicy.EAGER
     concurrency_mode: ConcurrencyMode = ConcurrencyMode.SINGLE_WRITER
 
@@ -38,8 +37,6 @@ class WriteSettings:
             raise _invalid("bloom_error_rate", self.bloom_error_rate, "between 0 and 1")
         if self.heartbeat_interval_ms < 1000:
             raise _invalid("heartbeat_interval_ms", self.heartbeat_interval_ms, "at least 1000")
-        if self.heartbeat_misses < 1:
-            raise _invalid("heartbeat_misses", self.heartbeat_misses, "at least 1")
 
     @classmethod
     def from_options(cls, options: Mapping[str, str] | None) -> Self:

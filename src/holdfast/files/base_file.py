@@ -39,8 +39,8 @@ class Encoding:
 
     @property
     def row_group_bytes(self) -> int:
-        """In memory. Encoded rows are smaller, so a file never outgrows its limit by a row group."""
-        return min(_ROW_GROUP_BYTES, self.max_file_bytes)
+        """In memory. A quarter of a small file, so that its size is known well before its end."""
+        return min(_ROW_GROUP_BYTES, max(1, self.max_file_bytes // 4))
 
 
 class BaseFileWriter:
@@ -54,6 +54,7 @@ class BaseFileWriter:
         self._pending: list[tuple[pa.RecordBatch, pa.Array]] = []
         self._pending_rows = 0
         self._pending_bytes = 0
+        self._flushed_bytes = 0
         self._keys: list[pa.Array] = []
         self._rows = 0
         self.path = in_partition(partition, str(name))
@@ -61,9 +62,12 @@ class BaseFileWriter:
         self._sink = self._stack.enter_context(store.upload(self.path))
         self._parquet = self._stack.enter_context(_parquet_writer(self._sink, encoding))
 
-    @property
-    def is_full(self) -> bool:
-        return self._sink.tell() + self._pending_bytes >= self._encoding.max_file_bytes
+    def has_room_for(self, rows: pa.RecordBatch) -> bool:
+        """Whether the file stays within its limit with these rows, judged by how small the others got."""
+        written = self._sink.tell()
+        ratio = written / self._flushed_bytes if self._flushed_bytes else 1.0
+        waiting: int = self._pending_bytes + rows.nbytes
+        return written + ratio * waiting <= self._encoding.max_file_bytes
 
     def write(self, rows: pa.RecordBatch, keys: pa.Array) -> None:
         """Add rows, already in the encoding's schema, and their record keys."""
@@ -112,6 +116,7 @@ class BaseFileWriter:
         self._parquet.write_table(stored, row_group_size=stored.num_rows)
         self._keys.append(keys)
         self._rows += rows.num_rows
+        self._flushed_bytes += self._pending_bytes
         self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
 
     def _footer(self) -> Mapping[str, str]:

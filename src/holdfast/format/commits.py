@@ -114,6 +114,8 @@ class WrittenFile(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """A file a commit wrote, as far as a view of the table needs it."""
 
     path: str | None = None
+    partition_path: str | None = ""
+    file_id: str = ""
     file_size_in_bytes: Long = 0
     prev_commit: str | None = NO_PREVIOUS_COMMIT
 

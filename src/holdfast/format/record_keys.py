@@ -94,6 +94,7 @@ def _marked(texts: pa.StringArray) -> pa.StringArray:
 
 
 def text_column(name: str, column: pa.Array) -> pa.StringArray:
+    """The values as Hudi spells them in keys and partition paths; strings as they are."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         return text_column(name, column.dictionary_decode())
@@ -110,13 +111,13 @@ def text_column(name: str, column: pa.Array) -> pa.StringArray:
         return column.cast(pa.timestamp("us", tz=kind.tz)).cast(pa.int64()).cast(pa.string())
     if pa.types.is_floating(kind):
         raise InvalidRequest(
-            "floating-point numbers are not exact as record keys",
-            hint="choose another key column, or cast this one to a decimal or a string",
+            "floating-point numbers are not exact as keys or partitions",
+            hint="choose another column, or cast this one to a decimal or a string",
             column=name,
             type=str(kind),
         )
     raise InvalidRequest(
-        "a column of this type cannot be a record key",
+        "a column of this type cannot be a key or a partition",
         hint="use string, integer, boolean, date, decimal or timestamp in microseconds",
         column=name,
         type=str(kind),
@@ -132,7 +133,7 @@ def _check_years(name: str, dates: pa.Array) -> None:
     ends = pc.min_max(dates.cast(pa.int32()))
     first, last = ends["min"].as_py(), ends["max"].as_py()
     if first is not None and (first < _FIRST_DAY or last > _LAST_DAY):
-        raise InvalidRequest("a date in a record key must lie in the years 1 to 9999", column=name)
+        raise InvalidRequest("a date in a key or a partition must lie in the years 1 to 9999", column=name)
 
 
 def _decimal_texts(decimals: pa.Array) -> pa.StringArray:

@@ -7,12 +7,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from holdfast.errors import InvalidRequest, TableDamaged
-from holdfast.format.schemas import META_COLUMNS
+from holdfast.errors import InvalidRequest, SchemaMismatch, TableDamaged
+from holdfast.format.malformed import Malformed
+from holdfast.format.schemas import META_COLUMNS, arrow_schema, differences, without_meta_columns
 from holdfast.read.snapshot import Snapshot
 from holdfast.storage.store import Store
 
 _PART_ROWS = 50_000
+_OUR_WRITER = "parquet-cpp-arrow"
 
 
 def selected_schema(
@@ -23,6 +25,10 @@ def selected_schema(
     meta = [pa.field(name, pa.string()) for name in META_COLUMNS]
     if columns is None:
         return pa.schema([*meta, *data] if meta_columns else data)
+    if isinstance(columns, str):
+        columns = [columns]
+    if not columns or len(set(columns)) != len(columns):
+        raise InvalidRequest("name at least one column, and each once", columns=", ".join(columns) or "none")
     known = {field.name: field for field in [*meta, *data]}
     missing = [name for name in columns if name not in known]
     if missing:
@@ -66,11 +72,29 @@ def _opened(store: Store, path: str) -> Iterator[pq.ParquetFile]:
     """One base file; whatever cannot be read in this block is damage."""
     try:
         with store.open(path) as source, pq.ParquetFile(source, page_checksum_verification=True) as file:
+            _check_columns(file, path)
             yield file
     except FileNotFoundError as error:
         raise TableDamaged("a data file is missing", file=path) from error
-    except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
+    except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError, Malformed, SchemaMismatch) as error:
         raise TableDamaged("a data file cannot be read", file=path, cause=error) from error
+
+
+def _check_columns(file: pq.ParquetFile, path: str) -> None:
+    """Compare the columns with the schema stored beside them: a footer has no checksum of its own.
+
+    A damaged name would otherwise be a column that is not there, and read as nulls.
+    """
+    said = (file.metadata.metadata or {}).get(b"parquet.avro.schema")
+    if said is None:
+        return
+    found, expected = file.schema_arrow, arrow_schema(said.decode())
+    if file.metadata.created_by.startswith(_OUR_WRITER):
+        is_whole = not differences(without_meta_columns(found), without_meta_columns(expected))
+    else:
+        is_whole = set(found.names) >= set(without_meta_columns(expected).names)
+    if not is_whole:
+        raise TableDamaged("a data file's columns are not those it was written with", file=path)
 
 
 def _fitted(found: pa.Table, schema: pa.Schema) -> pa.Table:

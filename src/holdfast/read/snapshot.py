@@ -9,6 +9,7 @@ from holdfast.config.table import TableType
 from holdfast.errors import TableDamaged, UnknownInstant, UnsupportedTable
 from holdfast.model.instant import Instant, InstantTime, instant_time, time_at
 from holdfast.model.reports import Commit
+from holdfast.storage.store import Store
 from holdfast.table.opened import OpenTable
 from holdfast.table.schema import table_schema
 from holdfast.table.view import load_view
@@ -72,6 +73,12 @@ def snapshot(table: OpenTable, *, as_of: Moment | None = None, read_optimized: b
             "no commit says what columns the table has", table=table.settings.name, file=paths[0]
         )
     return Snapshot(schema, paths)
+
+
+def uris(store: Store, paths: list[str]) -> list[str]:
+    """How other programs name the files, for very many at once."""
+    root = store.uri("").rstrip("/")
+    return [f"{root}/{path}" for path in paths]
 
 
 def as_instant(moment: Moment) -> InstantTime:

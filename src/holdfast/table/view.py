@@ -14,12 +14,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.errors import HoldfastError, SnapshotExpired, TableDamaged
-from holdfast.format.commits import NO_PREVIOUS_COMMIT, decode_replaced_file_ids, decode_written_files
+from holdfast.format.commits import (
+    NO_PREVIOUS_COMMIT,
+    WrittenFile,
+    decode_replaced_file_ids,
+    decode_written_files,
+)
 from holdfast.format.malformed import Malformed
+from holdfast.format.rollbacks import decode_rollback_metadata
 from holdfast.model.instant import Action, InstantTime
 from holdfast.model.names import BASE_FILE_PATTERN, META_FOLDER, in_partition, instant_file
 from holdfast.storage.store import Store
 from holdfast.timeline.timeline import Timeline, read_all_completed
+
+_BASE_FILE_SUFFIX = ".parquet"
 
 SLICES = pa.schema(
     [
@@ -101,7 +109,9 @@ def load_view(store: Store, timeline: Timeline) -> View:
     """List the table once and read what the commits of the active timeline say."""
     listed = pa.array(store.paths("", without=META_FOLDER), pa.string())
     written, replaced = _said_by_commits(store, timeline)
-    slices = pa.concat_tables([written, _archived(listed, timeline)])
+    unnamed = listed.filter(pc.invert(pc.is_in(listed, written["path"].combine_chunks())))
+    archived = _without_rolled_back(store, timeline, _archived(unnamed, timeline))
+    slices = pa.concat_tables([written, archived])
     return View(timeline, slices.take(pc.sort_indices(slices["path"])), listed, replaced)
 
 
@@ -116,36 +126,63 @@ def _said_by_commits(store: Store, timeline: Timeline) -> tuple[pa.Table, dict[s
         except Malformed as error:
             file = instant_file(instant.time, instant.action, instant.state)
             raise TableDamaged("commit metadata cannot be read", file=file, cause=error) from error
-        sizes = pa.array([file.file_size_in_bytes for file in files], pa.int64())
-        previous = pa.array([_previous(file.prev_commit) for file in files], pa.string())
-        tables.append(_parsed(pa.array([file.path for file in files], pa.string()), sizes, previous))
+        tables.append(_slices(files, instant.time))
         for partition, file_ids in ids.items():
             for file_id in file_ids:
                 replaced.setdefault(in_partition(partition, file_id), instant.time)
     return pa.concat_tables(tables), replaced
 
 
+def _slices(files: list[WrittenFile], instant: InstantTime) -> pa.Table:
+    """Base files of one commit; log files are not among them."""
+    base = [file for file in files if file.path is not None and file.path.endswith(_BASE_FILE_SUFFIX)]
+    columns = [
+        pa.array([file.path for file in base], pa.string()),
+        pa.array([file.partition_path or "" for file in base], pa.string()),
+        pa.array([file.file_id for file in base], pa.string()),
+        pa.array([instant], pa.string()).take(pa.array(np.zeros(len(base), dtype=np.int64))),
+        pa.array([file.file_size_in_bytes for file in base], pa.int64()),
+        pa.array([_previous(file.prev_commit) for file in base], pa.string()),
+    ]
+    return pa.table(columns, schema=SLICES)
+
+
 def _previous(prev_commit: str | None) -> str | None:
     return None if prev_commit in (None, "", NO_PREVIOUS_COMMIT) else prev_commit
 
 
-def _archived(listed: pa.Array, timeline: Timeline) -> pa.Table:
+def _archived(unnamed: pa.Array, timeline: Timeline) -> pa.Table:
     """Files older than the active timeline; those of writes that are still pending are not among them."""
     first = timeline.first_commit_time
     if first is None:
         return SLICES.empty_table()
-    nothing = pa.nulls(len(listed), pa.int64()), pa.nulls(len(listed), pa.string())
-    found = _parsed(listed, *nothing)
+    found = _parsed(unnamed)
     pending = pa.array([i.time for i in timeline.instants if not i.is_completed], pa.string())
     is_older = pa.chunked_array([pa.array(_numbers(found["instant"]) < int(first))])
     return found.filter(pc.and_(is_older, pc.invert(pc.is_in(found["instant"], pending))))
 
 
-def _parsed(paths: pa.Array, sizes: pa.Array, previous: pa.Array) -> pa.Table:
+def _without_rolled_back(store: Store, timeline: Timeline, slices: pa.Table) -> pa.Table:
+    """Leave out what a task wrote after its write had been rolled back."""
+    if slices.num_rows == 0:
+        return slices
+    rollbacks = [i for i in timeline.instants if i.action is Action.ROLLBACK and i.is_completed]
+    undone: list[str] = []
+    for instant, content in read_all_completed(store, rollbacks):
+        try:
+            undone += decode_rollback_metadata(content).commits
+        except Malformed as error:
+            file = instant_file(instant.time, instant.action, instant.state)
+            raise TableDamaged("rollback metadata cannot be read", file=file, cause=error) from error
+    return slices.filter(pc.invert(pc.is_in(slices["instant"], pa.array(undone, pa.string()))))
+
+
+def _parsed(paths: pa.Array) -> pa.Table:
+    """What the names of base files say; strangers are left out."""
     parts = pc.extract_regex(paths, BASE_FILE_PATTERN)
     names = [parts.field(name) for name in ("partition", "file_id", "instant")]
-    # Strangers and log files have no parts.
-    return pa.table([paths, *names, sizes, previous], schema=SLICES).filter(pc.is_valid(parts))
+    unknown = pa.nulls(len(paths), pa.int64()), pa.nulls(len(paths), pa.string())
+    return pa.table([paths, *names, *unknown], schema=SLICES).filter(pc.is_valid(parts))
 
 
 def _groups(slices: pa.Table) -> pa.ChunkedArray:

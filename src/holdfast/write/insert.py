@@ -24,7 +24,7 @@ def insert(table: OpenTable, rows: Rows, *, operation: str, settings: WriteSetti
     table.settings.check_writable()
     existing = table_schema(table, load_timeline(table.store))
     schema = fitting_schema(rows.schema(), existing, table.settings)
-    rows.check(table.settings)
+    prepared = rows.prepared(schema, table.settings)
     request = WriteRequest(
         operation=operation,
         action=Action.COMMIT,
@@ -34,7 +34,7 @@ def insert(table: OpenTable, rows: Rows, *, operation: str, settings: WriteSetti
     return run_write(
         table,
         request,
-        lambda instant: rows.write(
+        lambda instant: prepared.write(
             table,
             TaskRequest(
                 instant=instant, action=request.action, schema=schema, table=table.settings, write=settings

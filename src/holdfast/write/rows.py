@@ -15,8 +15,8 @@ class Rows(Protocol):
     def schema(self) -> pa.Schema:
         """The columns as they come."""
 
-    def check(self, table: TableSettings) -> None:
-        """Refuse rows that cannot be written, before anything is."""
+    def prepared(self, schema: pa.Schema, table: TableSettings) -> "Rows":
+        """The rows, ready to be stored in `schema`; those that cannot be are refused here."""
 
     def write(self, table: OpenTable, request: TaskRequest) -> Sequence[WriteStat]:
         """Write all rows into new file groups; what each file holds."""

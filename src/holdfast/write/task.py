@@ -25,6 +25,8 @@ from holdfast.storage.store import Store
 from holdfast.table.markers import leave_marker
 
 _SAMPLE_ROWS = 2048
+_PIECES_PER_FILE = 16
+"""How finely a file's size is steered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,14 +93,17 @@ class _Files:
         self._file: BaseFileWriter | None = None
 
     def write(self, partition: str, rows: pa.RecordBatch, keys: pa.Array) -> Iterator[WriteStat]:
-        limit = self._request.write.max_file_bytes
-        step = max(1, rows.num_rows * limit // max(rows.nbytes, 1))
+        piece_bytes = max(1, self._request.write.max_file_bytes // _PIECES_PER_FILE)
+        step = max(1, rows.num_rows * piece_bytes // max(rows.nbytes, 1))
         for start in range(0, rows.num_rows, step):
-            if self._file is not None and (partition != self._partition or self._file.is_full):
+            piece = rows.slice(start, step)
+            if self._file is not None and (
+                partition != self._partition or not self._file.has_room_for(piece)
+            ):
                 yield from self.finish()
             if self._file is None:
                 self._file = self._open(partition, rows)
-            self._file.write(rows.slice(start, step), keys.slice(start, step))
+            self._file.write(piece, keys.slice(start, step))
 
     def finish(self) -> Iterator[WriteStat]:
         if self._file is None:
@@ -176,11 +181,12 @@ def _runs(rows: pa.RecordBatch, table: TableSettings) -> Iterator[tuple[str, int
 
 def _encoding(request: TaskRequest, sample: pa.RecordBatch) -> Encoding:
     head = sample.slice(0, _SAMPLE_ROWS)
-    repeating = [
-        field.name
-        for field, column in zip(request.schema, head.columns, strict=True)
-        if pa.types.is_nested(field.type) or pc.count_distinct(column).as_py() * 2 <= len(column)
-    ]
+    repeating: list[str] = []
+    for field, column in zip(request.schema, head.columns, strict=True):
+        if pa.types.is_nested(field.type):
+            repeating += _leaves(field.name, field.type)
+        elif pc.count_distinct(column).as_py() * 2 <= len(column):
+            repeating.append(field.name)
     return Encoding(
         schema=request.schema,
         table_name=request.table.name,
@@ -189,3 +195,14 @@ def _encoding(request: TaskRequest, sample: pa.RecordBatch) -> Encoding:
         max_file_bytes=request.write.max_file_bytes,
         dictionary_columns=tuple(repeating),
     )
+
+
+def _leaves(path: str, kind: pa.DataType) -> list[str]:
+    """The Parquet columns a nested column consists of."""
+    if pa.types.is_struct(kind):
+        return [leaf for field in kind for leaf in _leaves(f"{path}.{field.name}", field.type)]
+    if pa.types.is_list(kind):
+        return _leaves(f"{path}.list.element", kind.value_type)
+    if pa.types.is_map(kind):
+        return [f"{path}.key_value.key", *_leaves(f"{path}.key_value.value", kind.item_type)]
+    return [path]

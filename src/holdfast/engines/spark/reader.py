@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from holdfast.engines.spark.types import spark_schema_of
-from holdfast.read.snapshot import Snapshot
+from holdfast.read.snapshot import Snapshot, uris
 from holdfast.storage.store import Store
 
 _VERIFY_CHECKSUMS = "parquet.page.verify-checksum.enabled"
@@ -21,5 +21,10 @@ def read_frame(session: SparkSession, store: Store, snapshot: Snapshot, schema: 
     if not snapshot.paths:
         return session.createDataFrame([], wanted)
     # Spark takes every path for a pattern, so what a partition value contains is escaped.
-    files = [_GLOB_CHARACTERS.sub(r"\\\1", store.uri(path)) for path in snapshot.paths]
+    files = [_GLOB_CHARACTERS.sub(r"\\\1", _address(uri)) for uri in uris(store, snapshot.paths)]
     return session.read.schema(wanted).option(_VERIFY_CHECKSUMS, "true").parquet(*files)
+
+
+def _address(uri: str) -> str:
+    """A bare path would be looked up in the cluster's default file system."""
+    return f"file://{uri}" if uri.startswith("/") else uri
