@@ -14,9 +14,9 @@ run: preflight $(READY)
 test: preflight $(READY) lint
 	$(BIN)/pytest
 
-# Every nested crash point and many more interleavings; a quarter of an hour.
+# Every nested crash point and many more interleavings; about ten minutes.
 test-deep: preflight $(READY)
-	HOLDFAST_NESTED=all HOLDFAST_SCHEDULES=1000 $(BIN)/pytest tests/crashes tests/interleavings
+	HOLDFAST_NESTED=all HOLDFAST_SCHEDULES=300 $(BIN)/pytest tests/crashes tests/interleavings
 
 lint: $(READY)
 	$(BIN)/ruff check .

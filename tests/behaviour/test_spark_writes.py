@@ -182,6 +182,7 @@ def test_files_are_cut_at_the_size_limit(spark, tmp_path):
     )
 
     assert commit.files_written > 3
+    assert all(Path(file).stat().st_size <= limit for file in table.files())
     assert table.read(spark).count() == 20_000
     assert hudi_snapshot(tmp_path).num_rows == 20_000
 

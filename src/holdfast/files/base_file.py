@@ -21,6 +21,7 @@ from holdfast.storage.store import Store
 
 _ROW_GROUP_ROWS = 200_000
 _ROW_GROUP_BYTES = 128 * 1024 * 1024
+_ROW_GROUP_BYTES_MIN = 1024 * 1024
 _ZSTD_LEVEL = 1
 
 
@@ -40,7 +41,7 @@ class Encoding:
     @property
     def row_group_bytes(self) -> int:
         """In memory. A quarter of a small file, so that its size is known well before its end."""
-        return min(_ROW_GROUP_BYTES, max(1, self.max_file_bytes // 4))
+        return min(_ROW_GROUP_BYTES, max(_ROW_GROUP_BYTES_MIN, self.max_file_bytes // 4))
 
 
 class BaseFileWriter:
