@@ -203,16 +203,11 @@ def plan_rollback(table: OpenTable, write: FailedWrite) -> RollbackPlan:
     paths = [marker.data_path for marker in read_markers(table.store, write.time)]
     if not paths and table.store.stat(instant_file(write.time, write.action, State.INFLIGHT)) is not None:
         paths = table.store.paths("", without=META_FOLDER)
-    doomed = sorted({path for path in paths if is_file_of(path, write.time)})
-    partitions = sorted({partition_of(path) for path in doomed})
-    return RollbackPlan(
-        write.time,
-        write.action,
-        tuple(
-            RollbackRequest(p, files=tuple(table.store.uri(f) for f in doomed if partition_of(f) == p))
-            for p in partitions
-        ),
-    )
+    doomed: dict[str, list[str]] = {}
+    for path in sorted({path for path in paths if is_file_of(path, write.time)}):
+        doomed.setdefault(partition_of(path), []).append(table.store.uri(path))
+    requests = [RollbackRequest(partition, files=tuple(files)) for partition, files in sorted(doomed.items())]
+    return RollbackPlan(write.time, write.action, tuple(requests))
 
 
 def _execute(table: OpenTable, write: FailedWrite, doomed: tuple[str, ...]) -> None:
