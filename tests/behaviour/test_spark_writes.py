@@ -13,7 +13,7 @@ from pyspark.sql import types as t
 import holdfast
 from harness.checker import check_at_rest
 from harness.hudi_reader import hudi_changes, hudi_schema, hudi_snapshot
-from holdfast.errors import InvalidRequest, SchemaMismatch
+from holdfast.errors import InvalidRequest, SchemaMismatch, StorageUnavailable
 
 pytestmark = pytest.mark.spark
 
@@ -222,6 +222,20 @@ def test_a_write_whose_tasks_keep_failing_is_taken_back_at_once(spark, tmp_path)
         table.insert(broken)
 
     assert table.read(spark).count() == 10
+    check_at_rest(table._opened)
+
+
+def test_storage_that_refuses_a_task_is_tried_again_and_then_named(spark, tmp_path):
+    """A file stands where the folder of a partition should be."""
+    table = holdfast.create_table(str(tmp_path), name="trips", record_key="trip_id", partition_by="city")
+    table.insert(trips(spark, 0, 1))
+    (tmp_path / "city=city-1").touch()
+
+    with pytest.raises(StorageUnavailable, match="city-1"):
+        table.insert(trips(spark, 1, 10))
+
+    assert table.read(spark).count() == 1
+    (tmp_path / "city=city-1").unlink()
     check_at_rest(table._opened)
 
 

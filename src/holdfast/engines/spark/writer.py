@@ -4,6 +4,7 @@ One pass, no shuffle: each task sorts its rows by partition and writes them.
 Only statistics come back to the driver, one small record per file.
 """
 
+import re
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from holdfast import errors
 from holdfast.config.table import TableSettings
 from holdfast.engines.spark.session import own_interpreter
 from holdfast.engines.spark.types import arrow_schema_of
-from holdfast.errors import HoldfastError, InvalidRequest
+from holdfast.errors import HoldfastError, InvalidRequest, StorageUnavailable
 from holdfast.format.commits import WriteStat
 from holdfast.format.partition_paths import check_partition_path, partition_path
 from holdfast.format.record_keys import text_column
@@ -33,6 +34,7 @@ _BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _BATCH_ROWS_DEFAULT = "10000"
 _BATCH_ROWS_WANTED = "50000"
 _OUTCOME = "outcome string"
+_LOCAL_MASTER = re.compile(r"local(?:\[[^,\]]*(?:,([0-9]+))?\])?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,8 @@ class _SparkTask:
 
     location: StoreLocation
     request: TaskRequest
+    attempts: int
+    """How often Spark tries a task before it fails the job."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # Spark gives each task one core; Arrow would start a thread per core of the machine.
@@ -84,10 +88,17 @@ class _SparkTask:
         try:
             for stat in write_rows(store, self.request, _identity(), batches):
                 yield _encoded(_Outcome(stat=stat))
+        except StorageUnavailable as error:
+            if _attempt_number() + 1 < self.attempts:
+                raise  # Storage may answer the next attempt.
+            yield _reported(error)
         except HoldfastError as error:
-            facts = {name: str(value) for name, value in error.facts.items()}
-            problem = _Problem(type(error).__name__, error.message, error.hint, facts)
-            yield _encoded(_Outcome(problem=problem))
+            yield _reported(error)
+
+
+def _reported(error: HoldfastError) -> pa.RecordBatch:
+    facts = {name: str(value) for name, value in error.facts.items()}
+    return _encoded(_Outcome(problem=_Problem(type(error).__name__, error.message, error.hint, facts)))
 
 
 def _write_frame(rows: DataFrame, location: StoreLocation, request: TaskRequest) -> Sequence[WriteStat]:
@@ -98,7 +109,8 @@ def _write_frame(rows: DataFrame, location: StoreLocation, request: TaskRequest)
         group = f.xxhash64(*(f.col(_quoted(name)) for name in request.table.partition_by))
         ordered = ordered.sortWithinPartitions(group)
     with _arrow_batches(rows.sparkSession), own_interpreter(rows.sparkSession):
-        collected = ordered.mapInArrow(_SparkTask(location, request), _OUTCOME).collect()
+        task = _SparkTask(location, request, _task_attempts(rows.sparkSession))
+        collected = ordered.mapInArrow(task, _OUTCOME).collect()
     outcomes = [msgspec.json.decode(row[0], type=_Outcome) for row in collected]
     for outcome in outcomes:
         if outcome.problem is not None:
@@ -154,6 +166,18 @@ def _arrow_batches(session: SparkSession) -> Iterator[None]:
         yield
     finally:
         session.conf.set(_BATCH_ROWS, before)
+
+
+def _task_attempts(session: SparkSession) -> int:
+    local = _LOCAL_MASTER.fullmatch(session.conf.get("spark.master", "") or "")
+    if local is not None:
+        return int(local[1] or 1)
+    return int(session.conf.get("spark.task.maxFailures", "4") or 4)
+
+
+def _attempt_number() -> int:
+    context = TaskContext.get()
+    return context.attemptNumber() if context is not None else 0
 
 
 def _identity() -> TaskIdentity:
