@@ -3,7 +3,7 @@
 import datetime as dt
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,23 +11,30 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console
 
-from bench.framework import Result, Workload, run_workload
+from bench.framework import Result, Workload, narrowed, run_workload
 from bench.machine import machine_facts
 from bench.processes import ProcessMeter
 from bench.report import print_result, write_results
-from bench.workloads import bulk_insert as bulk_insert_workload
-from bench.workloads import control_plane as control_plane_workload
-from bench.workloads import snapshot_read as snapshot_read_workload
+from bench.workloads.bulk_insert import bulk_insert
+from bench.workloads.change_read import change_read
+from bench.workloads.control_plane import Size, control_plane
+from bench.workloads.delete import delete
+from bench.workloads.overwrite import overwrite
+from bench.workloads.snapshot_read import snapshot_read
+from bench.workloads.touched_groups import touched_groups
+from bench.workloads.upsert import GROUPS, PERCENTS, upsert
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _HERE = Path(__file__).resolve().parent
-_ROWS = 5_000_000
+_ROWS = 10_000_000
 _QUICK_ROWS = 500_000
+_BULK_ROWS_MAX = 5_000_000
+_QUICK_GROUPS = (64,)
+_JVM_MEMORY = "4g"
 _ROUNDS = 3
-_FILE_WIDTH = 120
-_NAMES = (control_plane_workload.NAME, bulk_insert_workload.NAME, snapshot_read_workload.NAME)
+_FILE_WIDTH = 150
 
 
 @click.command("bench", context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
@@ -37,13 +44,18 @@ _NAMES = (control_plane_workload.NAME, bulk_insert_workload.NAME, snapshot_read_
     default=_ROUNDS,
     help="Rounds that count; one more is discarded.",
 )
-@click.option("--only", multiple=True, type=click.Choice(_NAMES), help="Run this workload only. Repeats.")
+@click.option(
+    "--only", multiple=True, metavar="NAME", help="Run the workloads whose names begin so. Repeats."
+)
+@click.option(
+    "--variant", multiple=True, metavar="NAME", help="Run the variants that begin so, and the limit. Repeats."
+)
 @click.option(
     "--rows",
     type=click.IntRange(min=1),
     help=f"Rows of the Spark workloads.  [default: {_ROWS:,}, quick {_QUICK_ROWS:,}]",
 )
-@click.option("--quick", is_flag=True, help="Fewer rows: about two minutes instead of ten.")
+@click.option("--quick", is_flag=True, help="Fewer rows and file groups: minutes instead of hours.")
 @click.option(
     "--data", type=click.Path(path_type=Path), default=_HERE / "data", help="Folder for rows and tables."
 )
@@ -51,7 +63,14 @@ _NAMES = (control_plane_workload.NAME, bulk_insert_workload.NAME, snapshot_read_
     "--results", type=click.Path(path_type=Path), default=_HERE / "results", help="Folder for results."
 )
 def bench(
-    *, rounds: int, only: tuple[str, ...], rows: int | None, quick: bool, data: Path, results: Path
+    *,
+    rounds: int,
+    only: tuple[str, ...],
+    variant: tuple[str, ...],
+    rows: int | None,
+    quick: bool,
+    data: Path,
+    results: Path,
 ) -> None:
     """Run the workloads, print a table for each and store every number.
 
@@ -59,20 +78,28 @@ def bench(
     """
     console = _console()
     machine = machine_facts()
-    rows = rows or (_QUICK_ROWS if quick else _ROWS)
+    groups = _QUICK_GROUPS if quick else GROUPS
+    workloads = _workloads(data, rows=rows or (_QUICK_ROWS if quick else _ROWS), groups=groups)
     began = time.monotonic()
     finished: list[Result] = []
     try:
-        for workload in _workloads(data, rows=rows):
-            if only and workload.name not in only:
-                continue
-            finished.append(_measured(console, workload, rounds=rounds, workspace=data / "workspace"))
+        for workload in _chosen(workloads, only):
+            asked = narrowed(workload, variant) if variant else workload
+            finished.append(_measured(console, asked, rounds=rounds, workspace=data / "workspace"))
             print_result(console, finished[-1], cores=int(machine["cores"]))
     finally:
         # What was measured is kept, also when a later workload fails.
         if finished:
             path = write_results(results, finished, machine=machine, moment=dt.datetime.now(dt.UTC))
             console.print(f"\n{time.monotonic() - began:.0f} s, all numbers in {path}")
+
+
+def _chosen(workloads: Sequence[Workload], prefixes: tuple[str, ...]) -> Sequence[Workload]:
+    for prefix in prefixes:
+        if not any(workload.name.startswith(prefix) for workload in workloads):
+            names = ", ".join(workload.name for workload in workloads)
+            raise click.UsageError(f"no workload begins with {prefix!r}; there are: {names}")
+    return [one for one in workloads if not prefixes or one.name.startswith(prefixes)]
 
 
 def _measured(console: Console, workload: Workload, *, rounds: int, workspace: Path) -> Result:
@@ -93,14 +120,22 @@ def _console() -> Console:
     return console if console.is_terminal else Console(highlight=False, width=_FILE_WIDTH)
 
 
-def _workloads(data: Path, *, rows: int) -> tuple[Workload, ...]:
+def _workloads(data: Path, *, rows: int, groups: Sequence[int]) -> tuple[Workload, ...]:
     """The control plane comes first: later there is a JVM beside it."""
-    size = control_plane_workload.Size(partitions=1000, commits=1000, files_per_commit=100)
     session = _session()
     return (
-        control_plane_workload.control_plane(size),
-        bulk_insert_workload.bulk_insert(session, data, rows=rows),
-        snapshot_read_workload.snapshot_read(session, data, rows=rows),
+        control_plane(Size(partitions=1000, commits=1000, files_per_commit=100)),
+        bulk_insert(session, data, rows=min(rows, _BULK_ROWS_MAX)),
+        snapshot_read(session, data, rows=min(rows, _BULK_ROWS_MAX)),
+        *(
+            upsert(session, data, rows=rows, percent=percent, groups=number)
+            for number in groups
+            for percent in PERCENTS
+        ),
+        touched_groups(session, data, rows=rows),
+        delete(session, data, rows=rows),
+        overwrite(session, data, rows=rows),
+        change_read(session, data, rows=rows),
     )
 
 
@@ -112,6 +147,8 @@ def _session() -> "Callable[[], SparkSession]":
         # Spark and the JVM are not needed to measure the control plane.
         from holdfast.engines.spark.session import local_session
 
+        # Spark's own joins need more than the gigabyte that is the default.
+        os.environ.setdefault("PYSPARK_SUBMIT_ARGS", f"--driver-memory {_JVM_MEMORY} pyspark-shell")
         return local_session("holdfast-bench")
 
     return start

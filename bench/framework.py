@@ -11,17 +11,27 @@ of the suite are never compared.
 import shutil
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
+
+
+def _nothing(_output: Path) -> None:
+    pass
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
     name: str
     run: Callable[[Path], object]
-    """Does the task once. It writes, if at all, into the new and empty folder it is given."""
+    """Does the task once. It writes, if at all, into the new folder it is given."""
+    prepare: Callable[[Path], object] = _nothing
+    """Untimed, before every run: puts into the folder what the run begins with."""
+    check: Callable[[Path], object] | None = None
+    """Untimed, after the discarded run: what came out. All variants of a task must say the same."""
+    task: str = ""
+    """Where variants do different things on purpose, what this one does."""
 
 
 class Unit(StrEnum):
@@ -36,6 +46,15 @@ class Goal:
     variant: str
     at_most: float
     unit: Unit = Unit.RATIO
+    compared_with: str = ""
+    """The variant a ratio is taken to; the limit unless named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    goal: Goal
+    reached: float
+    is_met: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +96,7 @@ class Meter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Data files a run left; bookkeeping files of either side are not counted."""
+    """Data files a run added; bookkeeping files of either side are not counted."""
 
     files: int
     size_bytes: int
@@ -119,9 +138,8 @@ class Summary:
     greatest_ratio: float
     cpu_ratio: float | None
     """As `ratio`, of CPU seconds: other programs change it less. None if the limit took none that shows."""
-    goal: Goal | None
-    is_met: bool | None
-    """None without a goal."""
+    verdicts: tuple[Verdict, ...]
+    """One for each of its goals."""
 
 
 def run_workload(
@@ -149,11 +167,17 @@ def run_workload(
         scene = workload.set_up(kept)
         _check(workload, scene)
         finished: list[Round] = []
+        answers: dict[str, tuple[str, object]] = {}
         for number in range(rounds + 1):
             runs: dict[str, Run] = {}
             for variant in rotated(scene.variants, number):
                 announce(f"round {number} of {rounds}: {variant.name}")
-                runs[variant.name] = _run(variant, meter, output=workspace / "output", settle=settle)
+                output = workspace / "output"
+                runs[variant.name] = _run(variant, meter, output=output, settle=settle)
+                if number == 0 and variant.check is not None:
+                    answer = (variant.name, variant.check(output))
+                    _compare(workload, answers.setdefault(variant.task, answer), answer)
+                shutil.rmtree(output)
             finished.append(runs)
     finally:
         shutil.rmtree(workspace, ignore_errors=True)
@@ -164,6 +188,24 @@ def run_workload(
         facts=scene.facts,
         rounds=tuple(finished),
     )
+
+
+def narrowed(workload: Workload, prefixes: Sequence[str]) -> Workload:
+    """The workload with only the limit and the variants whose names begin with one of these."""
+
+    def is_kept(name: str) -> bool:
+        return name == workload.limit or name.startswith(tuple(prefixes))
+
+    def set_up(folder: Path) -> Scene:
+        scene = workload.set_up(folder)
+        return replace(scene, variants=tuple(one for one in scene.variants if is_kept(one.name)))
+
+    goals = tuple(
+        goal
+        for goal in workload.goals
+        if is_kept(goal.variant) and is_kept(goal.compared_with or workload.limit)
+    )
+    return replace(workload, goals=goals, set_up=set_up)
 
 
 def rotated(variants: Sequence[Variant], number: int) -> tuple[Variant, ...]:
@@ -181,41 +223,49 @@ def _check(workload: Workload, scene: Scene) -> None:
     names = [variant.name for variant in scene.variants]
     if len(set(names)) != len(names):
         raise ValueError(f"{workload.name}: two variants have one name")
-    for name in (workload.limit, *(goal.variant for goal in workload.goals)):
+    named = [name for goal in workload.goals for name in (goal.variant, goal.compared_with) if name]
+    for name in (workload.limit, *named):
         if name not in names:
             raise ValueError(f"{workload.name}: there is no variant {name!r}")
 
 
+def _compare(workload: Workload, first: tuple[str, object], other: tuple[str, object]) -> None:
+    """A benchmark of a wrong answer says nothing."""
+    if first[1] != other[1]:
+        raise ValueError(f"{workload.name}: {first[0]!r} gave {first[1]}, {other[0]!r} gave {other[1]}")
+
+
 def _run(variant: Variant, meter: Meter, *, output: Path, settle: Callable[[], None]) -> Run:
     output.mkdir()
+    variant.prepare(output)
+    before = _data_files(output)
     settle()
     usage = meter.measure(lambda: variant.run(output))
-    written = _written(output)
-    shutil.rmtree(output)
-    return Run(usage, written)
+    sizes = [size for path, size in _data_files(output).items() if path not in before]
+    return Run(usage, Written(len(sizes), sum(sizes)))
 
 
-def _written(folder: Path) -> Written:
-    sizes = [path.stat().st_size for path in folder.rglob("*.parquet") if path.is_file()]
-    return Written(len(sizes), sum(sizes))
+def _data_files(folder: Path) -> Mapping[Path, int]:
+    return {path: path.stat().st_size for path in folder.rglob("*.parquet") if path.is_file()}
 
 
 def _summary(result: Result, variant: str) -> Summary:
     runs = [one[variant] for one in result.counted]
-    ratios = [one[variant].usage.seconds / one[result.limit].usage.seconds for one in result.counted]
+    ratios = _ratios(result, variant, to=result.limit)
     median = _median_run(runs)
-    ratio = statistics.median(ratios)
-    goal = next((goal for goal in result.goals if goal.variant == variant), None)
     return Summary(
         variant=variant,
         median=median,
-        ratio=ratio,
+        ratio=statistics.median(ratios),
         least_ratio=min(ratios),
         greatest_ratio=max(ratios),
         cpu_ratio=_cpu_ratio(result, variant),
-        goal=goal,
-        is_met=None if goal is None else _reached(goal, ratio=ratio, seconds=median.usage.seconds),
+        verdicts=tuple(_verdict(result, goal, median) for goal in result.goals if goal.variant == variant),
     )
+
+
+def _ratios(result: Result, variant: str, *, to: str) -> list[float]:
+    return [one[variant].usage.seconds / one[to].usage.seconds for one in result.counted]
 
 
 def _cpu_ratio(result: Result, variant: str) -> float | None:
@@ -225,8 +275,12 @@ def _cpu_ratio(result: Result, variant: str) -> float | None:
     return statistics.median(own / limit for own, limit in pairs)
 
 
-def _reached(goal: Goal, *, ratio: float, seconds: float) -> bool:
-    return (ratio if goal.unit is Unit.RATIO else seconds) <= goal.at_most
+def _verdict(result: Result, goal: Goal, median: Run) -> Verdict:
+    if goal.unit is Unit.SECONDS:
+        reached = median.usage.seconds
+    else:
+        reached = statistics.median(_ratios(result, goal.variant, to=goal.compared_with or result.limit))
+    return Verdict(goal, reached, is_met=reached <= goal.at_most)
 
 
 def _median_run(runs: Sequence[Run]) -> Run:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from bench.framework import Result, Summary, Unit, summaries
+from bench.framework import Result, Summary, Unit, Verdict, summaries
 
 _MEGABYTE = 1_000_000
 _DISTURBED = 0.15
@@ -116,7 +116,7 @@ def _row(summary: Summary, limit: str, *, has_written: bool) -> list[str | Text]
         summary.variant,
         _seconds(usage.seconds),
         Text.assemble(ratio, (spread, "dim")),
-        _goal(summary),
+        Text("\n").join(_verdict(verdict) for verdict in summary.verdicts),
         _seconds(usage.cpu_seconds),
         "" if is_limit or summary.cpu_ratio is None else f"{summary.cpu_ratio:.2f}",
     ]
@@ -127,12 +127,12 @@ def _row(summary: Summary, limit: str, *, has_written: bool) -> list[str | Text]
     return row
 
 
-def _goal(summary: Summary) -> Text:
-    goal = summary.goal
-    if goal is None:
-        return Text("")
+def _verdict(verdict: Verdict) -> Text:
+    goal = verdict.goal
     wanted = f"≤ {goal.at_most:g}" + (" s" if goal.unit is Unit.SECONDS else "")
-    if summary.is_met:
+    if goal.compared_with:
+        wanted += f" × {goal.compared_with}: {verdict.reached:.2f}"
+    if verdict.is_met:
         return Text(f"{wanted} met", style="green")
     return Text(f"{wanted} not met", style="bold red")
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-import holdfast
 from bench.framework import Goal, Scene, Variant, Workload
-from bench.workloads.trips import KEY, ORDERING, PARTITION, trips
+from bench.workloads.prepared import new_trips_table
+from bench.workloads.trips import PARTITION, trips
 
-NAME = "bulk insert"
+_NAME = "bulk insert"
 
 _LIMIT = "Spark, partitioned"
 _DEFAULT = "Holdfast"
@@ -30,13 +30,7 @@ def bulk_insert(session: Callable[[], SparkSession], data: Path, *, rows: int) -
         )
         return Scene(variants, {"rows": rows, "tasks": frame.rdd.getNumPartitions()})
 
-    return Workload(name=NAME, limit=_LIMIT, goals=(Goal(_DEFAULT, 1.0),), set_up=set_up)
-
-
-def new_trips_table(path: Path) -> holdfast.Table:
-    return holdfast.create_table(
-        str(path), name="trips", record_key=KEY, partition_by=PARTITION, ordering=ORDERING
-    )
+    return Workload(name=_NAME, limit=_LIMIT, goals=(Goal(_DEFAULT, 1.0),), set_up=set_up)
 
 
 def _write_partitioned(frame: DataFrame, output: Path) -> None:

@@ -24,7 +24,7 @@ from holdfast.model.names import PARTITION_METAFILE, BaseFileName, in_partition,
 from holdfast.storage.local import LocalStore
 from holdfast.timeline.timeline import load_timeline, read_completed
 
-NAME = "control plane"
+_NAME = "control plane"
 
 _LIMIT = "os.walk"
 _FILES = "open_table, files()"
@@ -64,7 +64,7 @@ def control_plane(size: Size) -> Workload:
         return Scene(variants, facts)
 
     goals = (Goal(_FILES, 2.0, Unit.SECONDS), Goal(_COMMAND, 0.5, Unit.SECONDS))
-    return Workload(name=NAME, limit=_LIMIT, goals=goals, set_up=set_up)
+    return Workload(name=_NAME, limit=_LIMIT, goals=goals, set_up=set_up)
 
 
 def _build(path: str, size: Size) -> None:

@@ -8,10 +8,10 @@ from pyspark.sql import functions as f
 
 import holdfast
 from bench.framework import Goal, Scene, Variant, Workload
-from bench.workloads.bulk_insert import new_trips_table
+from bench.workloads.prepared import new_trips_table
 from bench.workloads.trips import PARTITION, trips
 
-NAME = "snapshot read"
+_NAME = "snapshot read"
 
 _LIMIT = "Spark, files and schema given"
 _OURS = "Holdfast"
@@ -36,7 +36,7 @@ def snapshot_read(session: Callable[[], SparkSession], data: Path, *, rows: int)
         )
         return Scene(variants, {"rows": rows, "files": len(files)})
 
-    return Workload(name=NAME, limit=_LIMIT, goals=(Goal(_OURS, 1.1),), set_up=set_up)
+    return Workload(name=_NAME, limit=_LIMIT, goals=(Goal(_OURS, 1.1),), set_up=set_up)
 
 
 def _answer(frame: DataFrame) -> list[Row]:

@@ -1,15 +1,28 @@
 """Holdfast: lakehouse tables, on Spark, that you can always take back."""
 
+import sys
+from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from holdfast.dropin import write as write
     from holdfast.lake import Table, create_table, open_table, table_exists
     from holdfast.model.instant import Instant
     from holdfast.model.reports import Commit, RollbackReport
 
 __version__ = "0.1.0"
 
-__all__ = ["Commit", "Instant", "RollbackReport", "Table", "create_table", "open_table", "table_exists"]
+__all__ = [
+    "Commit",
+    "Instant",
+    "RollbackReport",
+    "Table",
+    "create_table",
+    "open_table",
+    "table_exists",
+    "write",
+]
 
 _HOMES = {
     "Commit": "holdfast.model.reports",
@@ -26,10 +39,27 @@ def __getattr__(name: str) -> Any:
     # Names are fetched when first used, so that a command that needs one module loads one.
     if name not in _HOMES:
         raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
-    from importlib import import_module
-
     return getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+class _Holdfast(ModuleType):
+    """This module, in which `write` is the function although a package has the name too.
+
+    Python sets a package as an attribute of its parent when it is imported;
+    here that changes nothing.
+    """
+
+    @property
+    def write(self) -> Any:
+        return import_module("holdfast.dropin").write
+
+    @write.setter
+    def write(self, package: ModuleType) -> None:
+        pass
+
+
+sys.modules[__name__].__class__ = _Holdfast

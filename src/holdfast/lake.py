@@ -83,11 +83,48 @@ class Table:
 
     def bulk_insert(self, rows: DataFrame | pa.Table, *, options: Mapping[str, str] | None = None) -> Commit:
         """Add rows in one pass, without a shuffle: the way to load much data."""
-        return self._insert(rows, operation="BULK_INSERT", options=options)
+        return self._write("bulk_insert", rows, options)
 
     def insert(self, rows: DataFrame | pa.Table, *, options: Mapping[str, str] | None = None) -> Commit:
-        """Add rows. As in Hudi, keys that exist already are not looked for."""
-        return self._insert(rows, operation="INSERT", options=options)
+        """Add rows, first to small file groups. As in Hudi, keys that exist already are not looked for."""
+        return self._write("insert", rows, options)
+
+    def upsert(self, rows: DataFrame | pa.Table, *, options: Mapping[str, str] | None = None) -> Commit:
+        """Replace the rows whose keys exist, add the others.
+
+        Of rows with one key the greatest in the ordering column counts. A row
+        whose column `_hoodie_is_deleted` is true removes its key.
+        """
+        return self._write("upsert", rows, options)
+
+    def delete(self, rows: DataFrame | pa.Table, *, options: Mapping[str, str] | None = None) -> Commit:
+        """Remove the rows with these keys; the key columns suffice, and those of the partition.
+
+        With the ordering column a delete that is older than the stored row
+        loses against it.
+        """
+        return self._write("delete", rows, options)
+
+    def insert_overwrite(
+        self, rows: DataFrame | pa.Table, *, options: Mapping[str, str] | None = None
+    ) -> Commit:
+        """Replace the partitions that the rows are of; the others stay."""
+        return self._write("insert_overwrite", rows, options)
+
+    def insert_overwrite_table(
+        self, rows: DataFrame | pa.Table, *, options: Mapping[str, str] | None = None
+    ) -> Commit:
+        """Replace everything in the table by the rows."""
+        return self._write("insert_overwrite_table", rows, options)
+
+    def delete_partitions(
+        self, partitions: Sequence[str], *, options: Mapping[str, str] | None = None
+    ) -> Commit:
+        """Remove whole partitions, named by their paths."""
+        from holdfast.config.write import WriteSettings
+        from holdfast.write.operations import delete_partitions
+
+        return delete_partitions(self._opened, partitions, WriteSettings.from_options(options))
 
     def read(
         self,
@@ -123,6 +160,41 @@ class Table:
         schema = selected_schema(found.schema, columns=columns, meta_columns=meta_columns)
         return read_rows(self._opened.store, found, schema)
 
+    def changes(
+        self,
+        spark: SparkSession,
+        *,
+        since: Moment,
+        until: Moment | None = None,
+        meta_columns: bool = False,
+    ) -> DataFrame:
+        """The rows that commits in (since, until] wrote, each as it stood at `until`.
+
+        The commit that wrote a row is in its first column, `_hoodie_commit_time`.
+        Rows that were deleted are not reported: compare snapshots to find them.
+        """
+        from holdfast.engines.spark.reader import read_changes_frame
+        from holdfast.read.changes import change_schema, changes
+
+        found = changes(self._opened, since=since, until=until)
+        schema = change_schema(found.snapshot.schema, columns=None, meta_columns=meta_columns)
+        return read_changes_frame(spark, self._opened.store, found, schema)
+
+    def changes_to_arrow(
+        self,
+        *,
+        since: Moment,
+        until: Moment | None = None,
+        columns: Sequence[str] | None = None,
+        meta_columns: bool = False,
+    ) -> pa.Table:
+        """As `changes`, without Spark, into memory."""
+        from holdfast.read.changes import change_schema, changes, read_changes
+
+        found = changes(self._opened, since=since, until=until)
+        schema = change_schema(found.snapshot.schema, columns=columns, meta_columns=meta_columns)
+        return read_changes(self._opened.store, found, schema)
+
     def files(self, as_of: Moment | None = None) -> list[str]:
         """The base files a snapshot consists of, each as a path any reader can open."""
         from holdfast.read.snapshot import snapshot, uris
@@ -146,14 +218,13 @@ class Table:
 
         return list(roll_back_failed_writes(self._opened))
 
-    def _insert(
-        self, rows: DataFrame | pa.Table, *, operation: str, options: Mapping[str, str] | None
-    ) -> Commit:
+    def _write(self, operation: str, rows: DataFrame | pa.Table, options: Mapping[str, str] | None) -> Commit:
         from holdfast.config.write import WriteSettings
-        from holdfast.write.insert import insert
+        from holdfast.write import operations
 
         settings = WriteSettings.from_options(options)
-        return insert(self._opened, _rows(rows), operation=operation, settings=settings)
+        commit: Commit = getattr(operations, operation)(self._opened, _rows(rows), settings)
+        return commit
 
 
 def _rows(rows: DataFrame | pa.Table) -> Rows:

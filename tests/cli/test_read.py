@@ -216,3 +216,54 @@ def test_a_merge_on_read_table_is_read_by_its_base_files_when_asked(run, hudi_fi
     assert refused.exit_code == 2
     assert "merge-on-read" in refused.stderr
     assert document["rows"]
+
+
+def test_rows_that_changed_since_an_instant_come_with_their_commit(run, table, times):
+    document = json.loads(run("read", table, "--since", times[0], "--json").stdout)
+
+    assert document["columns"] == ["_hoodie_commit_time", "trip_id", "city", "ts", "fare"]
+    assert sorted(row["trip_id"] for row in document["rows"]) == list(range(10, 16))
+    assert {row["_hoodie_commit_time"] for row in document["rows"]} == {times[1]}
+
+
+def test_changes_end_with_an_instant(run, table, times):
+    document = json.loads(run("read", table, "--since", "2000-01-01", "--until", times[0], "--json").stdout)
+
+    assert sorted(row["trip_id"] for row in document["rows"]) == list(range(10))
+
+
+def test_changed_rows_are_counted_for_people(run, table, times):
+    lines = run("read", table, "--since", times[0], "--columns", "trip_id", "--limit", 2).stdout.splitlines()
+
+    assert lines[0].split() == ["_hoodie_commit_time", "trip_id"]
+    assert len(lines) == 2 + 2 + 1
+    assert lines[-1] == "4 more rows; --limit shows more"
+    assert run("read", table, "--since", times[1]).stdout == "0 rows\n"
+
+
+def test_changed_rows_go_into_a_file(run, table, times, tmp_path, trips):
+    target = tmp_path / "changes.parquet"
+
+    result = run("read", table, "--since", times[0], "--to", target)
+
+    assert result.stdout == f"wrote 6 rows to {target}\n"
+    written = pq.read_table(target).sort_by("trip_id")
+    assert written.drop_columns(["_hoodie_commit_time"]).equals(trips(10, 6))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--until", "2024-01-01"], "--until needs --since"),
+        (["--since", "2024-01-01", "--as-of", "2024-01-01"], "--since goes with neither"),
+        (["--since", "2024-01-01", "--read-optimized"], "--since goes with neither"),
+        (["--since", "2024-01-02", "--until", "2024-01-01"], "the range ends before it begins"),
+        (["--since", "yesterday"], "not an instant"),
+    ],
+)
+def test_a_range_that_makes_no_sense_is_refused(run, table, arguments, text):
+    result = run("read", table, *arguments)
+
+    assert result.exit_code == 2
+    assert text in result.stderr
+    assert result.stdout == ""

@@ -109,7 +109,7 @@ def _insert(world: World) -> None:
 
 
 def _bulk_insert(world: World) -> None:
-    world.insert(*NEW, operation="BULK_INSERT")
+    world.bulk_insert(*NEW)
 
 
 def _create(world: World) -> None:

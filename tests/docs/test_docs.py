@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from holdfast import errors
+from holdfast.config.datasource import OPERATION, PARTITIONS_TO_DELETE, TABLE_OPTIONS
 from holdfast.config.options import HONOURED
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PAGES = ["README.md", "docs/start.md", "docs/python.md", "docs/cli.md"]
+PAGES = ["README.md", "docs/start.md", "docs/python.md", "docs/cli.md", "docs/migrate.md"]
 _BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)#]+?)\)")
 
@@ -75,6 +76,13 @@ def test_every_honoured_option_is_described():
     assert [name for names in HONOURED.values() for name in names if f"`{name}`" not in page] == []
 
 
+def test_every_option_of_the_datasource_is_in_the_page_on_migrating():
+    page = (ROOT / "docs/migrate.md").read_text()
+    first = [names[0] for names in TABLE_OPTIONS.values() if not names[0].startswith("hoodie.deltastreamer")]
+
+    assert [name for name in (*first, OPERATION, PARTITIONS_TO_DELETE) if f"`{name}`" not in page] == []
+
+
 def test_every_error_is_described():
     page = (ROOT / "docs/python.md").read_text()
     kinds = [
@@ -90,6 +98,6 @@ def test_the_public_names_are_the_ones_listed():
     import holdfast
 
     assert sorted(holdfast.__all__) == [
-        "Commit", "Instant", "RollbackReport", "Table", "create_table", "open_table", "table_exists",
+        "Commit", "Instant", "RollbackReport", "Table", "create_table", "open_table", "table_exists", "write",
     ]  # fmt: skip
     assert all(getattr(holdfast, name) is not None for name in holdfast.__all__)

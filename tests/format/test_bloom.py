@@ -13,11 +13,13 @@ from holdfast.errors import InvalidOption
 from holdfast.format.bloom import (
     BITS_MAX,
     DYNAMIC,
+    BloomFilter,
     BloomShape,
     bloom_shape,
     build_bloom,
     decode_bloom,
     encode_bloom,
+    extended_bloom,
     filled_bloom,
 )
 from holdfast.format.malformed import Malformed
@@ -176,6 +178,75 @@ def test_absent_keys_are_found_about_as_often_as_promised():
 
     assert bloom.might_contain(present).all()
     assert 250 < wrong < 750
+
+
+def test_an_extended_filter_is_the_one_built_from_all_keys():
+    old = pa.array([f"old-{number}" for number in range(2000)])
+    new = pa.chunked_array([[f"new-{number}" for number in range(300)], [], ["straße"]])
+    text = encode_bloom(filled_bloom([old], shape=BloomShape(bits=28_757, hashes=10)))
+
+    extended = decode_bloom(extended_bloom(text, new, type_code=DYNAMIC), DYNAMIC)
+
+    whole = filled_bloom([old, *new.chunks], shape=BloomShape(bits=28_757, hashes=10))
+    assert np.array_equal(extended.rows[0], whole.rows[0])
+    assert (extended.row_capacity, extended.newest_row_keys) == (2000, 2301)
+
+
+def test_a_filter_without_new_keys_stays_as_it_is():
+    text = build_bloom([pa.array(["a", "b"])], false_positive_rate=0.01)
+
+    assert extended_bloom(text, [], type_code=DYNAMIC) == text
+
+
+def test_a_filter_is_extended_up_to_a_quarter_beyond_its_capacity_and_no_further():
+    """However many small writes it takes, the rate stays near the one promised."""
+    text = build_bloom([pa.array([f"old-{number}" for number in range(4000)])], false_positive_rate=0.001)
+    steps = 0
+
+    while (longer := extended_bloom(text, [step_keys(steps)], type_code=DYNAMIC)) is not None:
+        text, steps = longer, steps + 1
+
+    bloom = decode_bloom(text, DYNAMIC)
+    absent = pa.array([f"absent-{number}" for number in range(100_000)])
+    assert steps == 10
+    assert bloom.newest_row_keys == 5000
+    assert all(bloom.might_contain(step_keys(step)).all() for step in range(steps))
+    assert np.count_nonzero(bloom.might_contain(absent)) < 600
+
+
+def step_keys(step):
+    return pa.array([f"new-{step}-{number}" for number in range(100)])
+
+
+def test_new_keys_go_into_the_newest_row_of_a_dynamic_filter():
+    shape = BloomShape(bits=9999, hashes=5)
+    first, second = (filled_bloom([pa.array([key])], shape=shape).rows[0] for key in "ab")
+    text = encode_bloom(BloomFilter(shape, (first, second), row_capacity=2, newest_row_keys=1))
+
+    extended = decode_bloom(extended_bloom(text, [pa.array(["c"])], type_code=DYNAMIC), DYNAMIC)
+
+    assert np.array_equal(extended.rows[0], first)
+    assert np.array_equal(extended.rows[1], filled_bloom([pa.array(["b", "c"])], shape=shape).rows[0])
+    assert extended.newest_row_keys == 2
+    assert extended_bloom(text, [pa.array(["c", "d"])], type_code=DYNAMIC) is None
+
+
+def test_a_filter_that_does_not_say_how_full_it_is_cannot_be_extended():
+    text = simple_text(hashes=3, bits=999, content=bytes(125))
+
+    assert extended_bloom(text, [pa.array(["a"])], type_code=None) is None
+    assert extended_bloom(text, [], type_code="SIMPLE") is None
+
+
+def test_filters_that_hudi_wrote_can_be_extended(hudi_fixture):
+    for file in base_files(hudi_fixture("cow_v6_nonpartitioned")):
+        text = pq.read_metadata(file).metadata[b"org.apache.hudi.bloomfilter"].decode()
+        keys = pq.read_table(file, columns=["_hoodie_record_key"])["_hoodie_record_key"].combine_chunks()
+
+        extended = decode_bloom(extended_bloom(text, [pa.array(["new"])], type_code=DYNAMIC), DYNAMIC)
+
+        assert extended.might_contain(pa.concat_arrays([keys, pa.array(["new"])])).all()
+        assert extended.newest_row_keys == len(keys) + 1
 
 
 def test_an_empty_file_has_a_filter_that_contains_nothing():

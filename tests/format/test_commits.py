@@ -13,6 +13,7 @@ from holdfast.format.commits import (
     decode_extra_metadata,
     decode_operation,
     decode_replaced_file_ids,
+    decode_writes,
     decode_written_files,
     encode_commit,
     inflight_metadata,
@@ -57,6 +58,7 @@ DECODERS = (
     decode_replaced_file_ids,
     decode_extra_metadata,
     decode_operation,
+    decode_writes,
     decode_written_files,
 )
 
@@ -147,6 +149,26 @@ def test_one_question_is_answered_without_the_rest():
         "10/a-0_0-95-135_20240707001302376.parquet": 441556,
         "10/.b-0_20240707001301554.log.1_0-26-85": 1148,
     }
+
+
+@pytest.mark.parametrize(
+    ("operation", "text", "schema"),
+    [
+        ("UPSERT", "{}", "{}"),
+        (None, "{}", "{}"),
+        ("UPSERT", "", None),
+        ("UPSERT", None, None),
+        ("CLUSTER", "{}", None),
+        ("COMPACT", "{}", None),
+    ],
+)
+def test_a_commit_tells_the_schema_of_its_files_unless_it_rewrote_others(operation, text, schema):
+    commit = CommitMetadata({"10": [NEW_FILE]}, extra_metadata={"schema": text}, operation_type=operation)
+
+    files, said = decode_writes(encode_commit(commit))
+
+    assert [file.path for file in files] == [NEW_FILE.path]
+    assert said == schema
 
 
 def test_a_commit_that_replaces_nothing_hides_nothing():

@@ -11,10 +11,8 @@ from holdfast.errors import InvalidRequest, SchemaMismatch, UnsupportedTable
 from holdfast.format.malformed import Malformed
 from holdfast.format.schemas import (
     META_COLUMNS,
-    SchemaDifference,
     arrow_schema,
     avro_schema,
-    differences,
     storable_schema,
     without_meta_columns,
 )
@@ -463,79 +461,3 @@ def test_meta_columns_can_be_taken_off():
     assert without_meta_columns(schema) == pa.schema([("id", pa.int32())])
     assert META_COLUMNS[0] == "_hoodie_commit_time"
     assert len(META_COLUMNS) == 5
-
-
-@settings(max_examples=100, deadline=None)
-@given(schema=SCHEMAS, chance=st.randoms(use_true_random=False))
-def test_rows_fit_the_table_they_came_from_in_any_order_of_columns(schema, chance):
-    stored = storable_schema(schema)
-    shuffled = list(schema)
-    chance.shuffle(shuffled)
-
-    assert differences(pa.schema(shuffled), stored) == ()
-
-
-def test_differences_name_missing_new_and_changed_columns():
-    found = pa.schema([("id", pa.string()), ("extra", pa.int8()), ("n", pa.int16())])
-    expected = pa.schema([("id", pa.int64()), ("n", pa.int32()), ("city", pa.string())])
-
-    assert differences(found, expected) == (
-        SchemaDifference("id", found="string", expected="int64"),
-        SchemaDifference("city", found="missing", expected="string"),
-        SchemaDifference("extra", found="int8", expected="absent"),
-    )
-
-
-def test_differences_are_found_inside_structs_lists_and_maps():
-    found = pa.schema(
-        [
-            ("s", pa.struct([("x", pa.int32()), ("y", pa.int32())])),
-            ("l", pa.list_(pa.float32())),
-            ("m", pa.map_(pa.int32(), pa.struct([("v", pa.date32())]))),
-            ("k", pa.list_(pa.int32())),
-        ]
-    )
-    expected = pa.schema(
-        [
-            ("s", pa.struct([("x", pa.int64()), ("z", pa.int32())])),
-            ("l", pa.large_list(pa.float64())),
-            ("m", pa.map_(pa.string(), pa.struct([("v", pa.string())]))),
-            ("k", pa.int32()),
-        ]
-    )
-
-    found_differences = differences(found, expected)
-
-    assert found_differences == (
-        SchemaDifference("s.x", found="int32", expected="int64"),
-        SchemaDifference("s.z", found="missing", expected="int32"),
-        SchemaDifference("s.y", found="int32", expected="absent"),
-        SchemaDifference("l.element", found="float", expected="double"),
-        SchemaDifference("m.key", found="int32", expected="string"),
-        SchemaDifference("m.value.v", found="date32[day]", expected="string"),
-        SchemaDifference("k", found=str(pa.list_(pa.int32())), expected="int32"),
-    )
-
-
-def test_names_are_compared_with_their_case():
-    found = differences(pa.schema([("ID", pa.int32())]), pa.schema([("id", pa.int32())]))
-
-    assert [difference.column for difference in found] == ["id", "ID"]
-
-
-def test_microseconds_are_not_mixed_into_a_table_of_milliseconds():
-    table = arrow_schema(
-        '{"type":"record","name":"r","fields":[{"name":"t","type":{"type":"long","logicalType":"timestamp-millis"}}]}'
-    )
-
-    assert differences(table, table) == (
-        SchemaDifference("t", found="timestamp[us, tz=UTC]", expected="timestamp[ms, tz=UTC]"),
-    )
-
-
-def test_a_type_that_cannot_be_stored_is_still_compared():
-    found = pa.schema([("t", pa.time64("us"))])
-
-    assert differences(found, pa.schema([("t", pa.int64())])) == (
-        SchemaDifference("t", found="time64[us]", expected="int64"),
-    )

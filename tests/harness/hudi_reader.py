@@ -7,6 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 from hudi import HudiQueryType, HudiReadOptions, HudiTableBuilder
 
+from holdfast.files.conform import conformed
+from holdfast.format.schemas import META_COLUMNS
 from holdfast.storage.store import Store
 
 
@@ -41,6 +43,24 @@ def hudi_ids(folder: Path | str) -> frozenset[str]:
     ids = hudi_snapshot(folder).column("id").to_pylist()
     assert len(ids) == len(set(ids)), f"hudi-rs sees a key twice: {sorted(ids)}"
     return frozenset(ids)
+
+
+def check_alike(ours: pa.Table, theirs: pa.Table) -> None:
+    """Both must hold the same rows, compared value by value in the types that hudi-rs gives.
+
+    Its types may be wider than ours, because it reads an older snapshot in the
+    table's newest schema, and it takes local times for UTC. A column that only
+    it has is one of later, and all null.
+    """
+    assert set(ours.column_names) <= set(theirs.column_names)
+    schema = pa.schema(
+        [f for f in theirs.schema if f.name in ours.column_names or f.name not in META_COLUMNS]
+    )
+    assert _rows(conformed(ours, schema)) == _rows(theirs.select(schema.names))
+
+
+def _rows(table: pa.Table) -> list[str]:
+    return sorted(map(repr, table.to_pylist()))
 
 
 def _table(folder: Path | str, options: HudiReadOptions) -> pa.Table:

@@ -17,7 +17,7 @@ from holdfast.storage.memory import MemoryStore
 from holdfast.storage.store import Store, StoreLocation
 from holdfast.table.opened import OpenTable, create_new, open_existing
 from holdfast.timeline.ledger import Ledger
-from holdfast.write.insert import insert
+from holdfast.write import operations
 
 START_MS = 1_700_000_000_000
 LOCATION = StoreLocation("memory:///", {})
@@ -47,7 +47,7 @@ class SimulatedClock:
 
     def unique(self) -> str:
         self.now += 1
-        return f"{self.now:032x}"
+        return f"f{self.now:031x}"
 
 
 @dataclass(frozen=True)
@@ -94,10 +94,11 @@ class World:
         opened = open_existing(self.store, LOCATION, clock=self.clock, host=self.host)
         return replace(opened, ledger=Ledger(self.store, self.clock, checkpoint_after=self.checkpoint_after))
 
-    def insert(self, *ids: str, operation: str = "INSERT", city: str | None = None) -> Commit:
-        return insert(
-            self.open(), ArrowRows(rows(*ids, city=city)), operation=operation, settings=WriteSettings()
-        )
+    def insert(self, *ids: str, city: str | None = None) -> Commit:
+        return operations.insert(self.open(), ArrowRows(rows(*ids, city=city)), WriteSettings())
+
+    def bulk_insert(self, *ids: str, city: str | None = None) -> Commit:
+        return operations.bulk_insert(self.open(), ArrowRows(rows(*ids, city=city)), WriteSettings())
 
     def on(self, store: Store) -> World:
         """The same clock and host over another store."""

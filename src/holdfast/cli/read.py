@@ -1,9 +1,11 @@
-"""`holdfast read`: the rows of a snapshot, without Spark."""
+"""`holdfast read`: the rows of a snapshot, or those that changed, without Spark."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -14,12 +16,16 @@ from holdfast.cli.output import counted, print_json, print_line, print_table
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from holdfast.table.opened import OpenTable
+
 _ROWS_FOR_PEOPLE = 20
 
 
 @click.command
 @table_command
 @click.option("--as-of", metavar="T", help="An instant, or a date and time in UTC.")
+@click.option("--since", metavar="T", help="Only rows that commits after T wrote.")
+@click.option("--until", metavar="T", help="With --since: and up to this T, as the rows were then.")
 @click.option(
     "--columns", multiple=True, callback=names, metavar="COLUMN[,COLUMN]", help="Only these columns. Repeats."
 )
@@ -30,6 +36,8 @@ def read(
     path: str,
     *,
     as_of: str | None,
+    since: str | None,
+    until: str | None,
     columns: tuple[str, ...],
     limit: int | None,
     read_optimized: bool,
@@ -37,8 +45,9 @@ def read(
     as_json: bool,
     storage_options: Mapping[str, str],
 ) -> None:
-    """Read the table at PATH, now or as of an instant.
+    """Read the table at PATH, now or as of an instant, or what changed since one.
 
+    Changed rows come with the commit that wrote them; deleted ones are not reported.
     A .json file gets one object per line. An existing file is replaced.
 
     \b
@@ -47,17 +56,19 @@ def read(
     # Loaded here because they need Arrow, which other commands must not wait for.
     from holdfast.cli.export import check_target, write_file
     from holdfast.cli.values import row_documents
-    from holdfast.read.arrow_rows import count_rows, each_rows, selected_schema
-    from holdfast.read.snapshot import snapshot
 
+    _check_range(since, until, is_snapshot=as_of is not None or read_optimized)
     if target is not None:
         check_target(target)
     table = opened(path, storage_options)
-    found = snapshot(table, as_of=as_of, read_optimized=read_optimized)
-    schema = selected_schema(found.schema, columns=columns or None, meta_columns=False)
+    if since is None:
+        found = _snapshot_rows(table, as_of, columns, read_optimized=read_optimized)
+    else:
+        found = _changed_rows(table, since, until, columns)
+    schema = found.schema
     is_for_people = target is None and not as_json
     wanted = _ROWS_FOR_PEOPLE if is_for_people and limit is None else limit
-    parts = _first(each_rows(table.store, found, schema), wanted)
+    parts = _first(found.parts, wanted)
     if target is not None:
         rows = write_file(target, parts, schema)
         size = os.path.getsize(target)
@@ -70,7 +81,41 @@ def read(
         print_json({"columns": schema.names, "rows": documents})
     else:
         documents = [document for part in parts for document in row_documents(part)]
-        _print_rows(schema.names, documents, total=count_rows(table.store, found))
+        _print_rows(schema.names, documents, total=found.count())
+
+
+@dataclass(frozen=True)
+class _Rows:
+    schema: pa.Schema
+    parts: Iterable[pa.Table]
+    count: Callable[[], int]
+    """How many rows the parts have, without reading all of them."""
+
+
+def _check_range(since: str | None, until: str | None, *, is_snapshot: bool) -> None:
+    if until is not None and since is None:
+        raise click.UsageError("--until needs --since; --as-of reads the table as it was")
+    if since is not None and is_snapshot:
+        raise click.UsageError("--since goes with neither --as-of nor --read-optimized")
+
+
+def _snapshot_rows(
+    table: OpenTable, as_of: str | None, columns: Sequence[str], *, read_optimized: bool
+) -> _Rows:
+    from holdfast.read.arrow_rows import count_rows, each_rows, selected_schema
+    from holdfast.read.snapshot import snapshot
+
+    found = snapshot(table, as_of=as_of, read_optimized=read_optimized)
+    schema = selected_schema(found.schema, columns=columns or None, meta_columns=False)
+    return _Rows(schema, each_rows(table.store, found, schema), partial(count_rows, table.store, found))
+
+
+def _changed_rows(table: OpenTable, since: str, until: str | None, columns: Sequence[str]) -> _Rows:
+    from holdfast.read.changes import change_schema, changes, count_changes, each_change
+
+    found = changes(table, since=since, until=until)
+    schema = change_schema(found.snapshot.schema, columns=columns or None, meta_columns=False)
+    return _Rows(schema, each_change(table.store, found, schema), partial(count_changes, table.store, found))
 
 
 def _first(parts: Iterable[pa.Table], limit: int | None) -> Iterator[pa.Table]:

@@ -6,11 +6,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Self
 
+from holdfast.config import key_generators, timestamps
+from holdfast.config.key_generators import KeyGenerator, PartitionType
+from holdfast.config.timestamps import TimestampSettings
 from holdfast.errors import InvalidOption, UnsupportedTable
 
 TABLE_VERSION = "6"
 LAYOUT_VERSION = "1"
-_KEYGEN = "org.apache.hudi.keygen."
+_PAYLOADS = "org.apache.hudi.common.model."
+_PAYLOAD_CLASS = "hoodie.compaction.payload.class"
+_PARTITION_FIELDS = "hoodie.table.partition.fields"
+_TYPED_PARTITION_FIELDS = "hoodie.datasource.write.partitionpath.field"
+"""Keeps the types of a custom generator, which `hoodie.table.partition.fields` has no room for."""
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -19,10 +26,11 @@ class TableType(StrEnum):
     MERGE_ON_READ = "MERGE_ON_READ"
 
 
-class KeyGenerator(StrEnum):
-    SIMPLE = _KEYGEN + "SimpleKeyGenerator"
-    COMPLEX = _KEYGEN + "ComplexKeyGenerator"
-    NON_PARTITIONED = _KEYGEN + "NonpartitionedKeyGenerator"
+class Payload(StrEnum):
+    """Which of two records with one key stays: the later written, or that with the greater ordering value."""
+
+    LATEST_WRITE = _PAYLOADS + "OverwriteWithLatestAvroPayload"
+    EVENT_TIME = _PAYLOADS + "DefaultHoodieRecordPayload"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +67,7 @@ class TableSettings:
             name=values["hoodie.table.name"],
             table_type=TableType(kind),
             record_key=_names(values.get("hoodie.table.recordkey.fields", "")),
-            partition_by=_names(values.get("hoodie.table.partition.fields", "")),
+            partition_by=tuple(name.partition(":")[0] for name in _names(values.get(_PARTITION_FIELDS, ""))),
             ordering=values.get("hoodie.table.precombine.field") or None,
             hive_style=_flag(values, "hoodie.datasource.write.hive_style_partitioning"),
             url_encode=_flag(values, "hoodie.datasource.write.partitionpath.urlencode"),
@@ -78,7 +86,21 @@ class TableSettings:
 
     @property
     def key_generator(self) -> str:
-        return self.properties.get("hoodie.table.keygenerator.class", KeyGenerator.SIMPLE)
+        """The generator's class: one of `KeyGenerator` if it is known."""
+        return key_generators.stored_generator(self.properties)
+
+    @property
+    def partition_types(self) -> tuple[PartitionType, ...]:
+        """The type of each partition column; `UnsupportedTable` if the table does not tell."""
+        if self.key_generator == KeyGenerator.CUSTOM:
+            return self._custom_types()
+        is_timestamp = self.key_generator == KeyGenerator.TIMESTAMP
+        return (PartitionType.TIMESTAMP if is_timestamp else PartitionType.SIMPLE,) * len(self.partition_by)
+
+    @property
+    def timestamps(self) -> TimestampSettings:
+        """How the columns of type TIMESTAMP become parts of a path."""
+        return TimestampSettings.from_properties(self.properties)
 
     @property
     def has_complex_keys(self) -> bool:
@@ -87,8 +109,30 @@ class TableSettings:
             return True
         return self.key_generator == KeyGenerator.COMPLEX
 
+    @property
+    def merges_by_event_time(self) -> bool:
+        """Whether, of two records with one key, the greater ordering value stays, not the later write."""
+        payload = self.properties.get(_PAYLOAD_CLASS, "")
+        return payload in _EVENT_TIME_PAYLOADS and self.ordering is not None
+
+    def _custom_types(self) -> tuple[PartitionType, ...]:
+        for key in (_TYPED_PARTITION_FIELDS, _PARTITION_FIELDS):
+            try:
+                names, types = key_generators.split_types(_names(self.properties.get(key, "")))
+            except InvalidOption:
+                continue
+            if names == self.partition_by:
+                return types
+        raise UnsupportedTable(
+            "the table does not tell the types of its partition columns",
+            property=_TYPED_PARTITION_FIELDS,
+            columns=", ".join(self.partition_by),
+            hint="add the property to the table, such as city:SIMPLE,ts:TIMESTAMP",
+        )
+
     def check_writable(self) -> None:
         """Refuse what a writer that does not know the feature would break."""
+        payload = self.properties.get(_PAYLOAD_CLASS) or Payload.LATEST_WRITE
         for feature, used in (
             ("merge-on-read writes", self.table_type is TableType.MERGE_ON_READ),
             ("tables without meta columns", not self.populates_meta_columns),
@@ -98,10 +142,25 @@ class TableSettings:
                 _flag(self.properties, "hoodie.datasource.write.drop.partition.columns"),
             ),
             ("key generator " + self.key_generator, self.key_generator not in tuple(KeyGenerator)),
+            ("payload class " + payload, payload not in _KNOWN_PAYLOADS),
             ("generated record keys", not self.record_key),
         ):
             if used:
                 raise UnsupportedTable("writing to this kind of table is not supported", feature=feature)
+        if self.key_generator == KeyGenerator.TIMESTAMP or PartitionType.TIMESTAMP in self.partition_types:
+            self._check_timestamps()
+
+    def _check_timestamps(self) -> None:
+        if self.key_generator == KeyGenerator.TIMESTAMP and len(self.partition_by) != 1:
+            raise UnsupportedTable(
+                "the timestamp key generator takes one partition column", columns=", ".join(self.partition_by)
+            )
+        try:
+            _ = self.timestamps
+        except InvalidOption as error:
+            raise UnsupportedTable(
+                "the settings of the table's timestamp key generator cannot be honoured", cause=error
+            ) from error
 
 
 def new_table_settings(
@@ -120,11 +179,14 @@ def new_table_settings(
         raise InvalidOption("a table needs at least one record key column", hint="give record_key")
     if table_type not in tuple(TableType):
         raise InvalidOption("unknown table type", type=table_type, hint="use " + " or ".join(TableType))
+    given = _given(properties)
+    generator = given.pop(key_generators.CLASS, "")
+    columns, types = partition_by, tuple[PartitionType, ...]()
+    if generator == KeyGenerator.CUSTOM:
+        columns, types = key_generators.split_types(partition_by)
     ordered_by = () if ordering is None else (ordering,)
-    for role, names in (("record_key", record_key), ("partition_by", partition_by), ("ordering", ordered_by)):
+    for role, names in (("record_key", record_key), ("partition_by", columns), ("ordering", ordered_by)):
         _check_columns(role, names)
-    for key, value in properties.items():
-        _check_property(key, value)
     values = {
         "hoodie.table.name": name,
         "hoodie.database.name": "default",
@@ -132,28 +194,86 @@ def new_table_settings(
         "hoodie.table.version": TABLE_VERSION,
         "hoodie.timeline.layout.version": LAYOUT_VERSION,
         "hoodie.table.recordkey.fields": ",".join(record_key),
-        "hoodie.table.keygenerator.class": str(_key_generator(record_key, partition_by)),
+        key_generators.CLASS: generator or str(key_generators.inferred_generator(record_key, columns)),
         "hoodie.table.base.file.format": "PARQUET",
         "hoodie.table.timeline.timezone": "UTC",
         "hoodie.archivelog.folder": "archived",
         "hoodie.datasource.write.hive_style_partitioning": "true",
         "hoodie.datasource.write.partitionpath.urlencode": "false",
         "hoodie.datasource.write.drop.partition.columns": "false",
-        "hoodie.compaction.payload.class": "org.apache.hudi.common.model."
-        + ("DefaultHoodieRecordPayload" if ordering else "OverwriteWithLatestAvroPayload"),
+        _PAYLOAD_CLASS: str(Payload.EVENT_TIME if ordering else Payload.LATEST_WRITE),
     }
-    if partition_by:
-        values["hoodie.table.partition.fields"] = ",".join(partition_by)
+    if columns:
+        values[_PARTITION_FIELDS] = ",".join(columns)
+    if types:
+        pairs = zip(columns, types, strict=True)
+        values[_TYPED_PARTITION_FIELDS] = ",".join(f"{name}:{kind}" for name, kind in pairs)
     if ordering:
         values["hoodie.table.precombine.field"] = ordering
-    return TableSettings.from_properties(values | dict(properties))
+    settings = TableSettings.from_properties(values | given)
+    key_generators.check_columns(settings.key_generator, record_key, columns)
+    _check_payload(settings)
+    return TableSettings.from_properties(values | given | _timestamp_properties(settings))
 
 
 _FLAGS = frozenset(
     {"hoodie.datasource.write.hive_style_partitioning", "hoodie.datasource.write.partitionpath.urlencode"}
 )
-_GIVEN = _FLAGS | {"hoodie.database.name", "hoodie.table.create.schema"}
+_GIVEN = _FLAGS | {
+    "hoodie.database.name",
+    "hoodie.table.create.schema",
+    _PAYLOAD_CLASS,
+    key_generators.CLASS,
+    *timestamps.NAMES,
+}
 """Properties a caller may set; all others follow from the arguments."""
+_ACCEPTED = _GIVEN | set(key_generators.NAMES) | set(timestamps.NEW_NAMES)
+"""The same with their other spellings."""
+
+_EVENT_TIME_PAYLOADS = (Payload.EVENT_TIME, _PAYLOADS + "EventTimeAvroPayload")
+_KNOWN_PAYLOADS = (Payload.LATEST_WRITE, *_EVENT_TIME_PAYLOADS)
+
+
+def _given(properties: Mapping[str, str]) -> dict[str, str]:
+    """The caller's properties, checked, under the names they are stored by."""
+    given: dict[str, str] = {}
+    for key, value in properties.items():
+        _check_property(key, value)
+        name, stored = timestamps.NEW_NAMES.get(key, key), value
+        if key in key_generators.NAMES:
+            name, stored = key_generators.CLASS, str(key_generators.spelled_generator(value, option=key))
+        if given.setdefault(name, stored) != stored:
+            raise InvalidOption("two spellings of a property contradict each other", property=name)
+    return given
+
+
+def _timestamp_properties(settings: TableSettings) -> dict[str, str]:
+    """The settings of timestamps as they are stored, checked; none if no column needs them."""
+    given = {name: settings.properties[name] for name in timestamps.NAMES if name in settings.properties}
+    if PartitionType.TIMESTAMP in settings.partition_types:
+        return timestamps.stored_properties(given)
+    if given:
+        raise InvalidOption(
+            "only a partition column of type TIMESTAMP has use for this property",
+            property=next(iter(given)),
+            hint=f"set {key_generators.CLASS} to {KeyGenerator.TIMESTAMP}",
+        )
+    return given
+
+
+def _check_payload(settings: TableSettings) -> None:
+    payload = settings.properties[_PAYLOAD_CLASS]
+    if payload not in tuple(Payload):
+        raise InvalidOption(
+            "the payload class is not supported",
+            property=_PAYLOAD_CLASS,
+            value=payload,
+            wanted=", ".join(Payload),
+        )
+    if payload == Payload.EVENT_TIME and settings.ordering is None:
+        raise InvalidOption(
+            "merging by event time needs an ordering column", property=_PAYLOAD_CLASS, hint="give ordering"
+        )
 
 
 def _check_columns(role: str, names: tuple[str, ...]) -> None:
@@ -161,14 +281,15 @@ def _check_columns(role: str, names: tuple[str, ...]) -> None:
         if not isinstance(name, str) or not _COLUMN.fullmatch(name) or name.startswith("_hoodie_"):
             raise InvalidOption(
                 "this cannot be the name of a column", role=role, name=repr(name),
-                hint="use letters, digits and underscores",
+                hint=f"types need {key_generators.CLASS} = {KeyGenerator.CUSTOM}" if ":" in str(name)
+                else "use letters, digits and underscores",
             )  # fmt: skip
     if len(set(names)) != len(names):
         raise InvalidOption("a column is named twice", role=role, names=", ".join(names))
 
 
 def _check_property(key: str, value: str) -> None:
-    if key not in _GIVEN:
+    if key not in _ACCEPTED:
         hint = "give one of " + ", ".join(sorted(_GIVEN))
         raise InvalidOption("this property cannot be set at creation", property=key, hint=hint)
     if not isinstance(value, str) or (key in _FLAGS and value not in ("true", "false")):
@@ -176,14 +297,6 @@ def _check_property(key: str, value: str) -> None:
         raise InvalidOption(
             "property has a value that cannot be used", property=key, value=value, wanted=wanted
         )
-
-
-def _key_generator(record_key: tuple[str, ...], partition_by: tuple[str, ...]) -> KeyGenerator:
-    if not partition_by:
-        return KeyGenerator.NON_PARTITIONED
-    if len(record_key) == 1 and len(partition_by) == 1:
-        return KeyGenerator.SIMPLE
-    return KeyGenerator.COMPLEX
 
 
 def _names(text: str) -> tuple[str, ...]:

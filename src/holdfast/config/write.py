@@ -9,6 +9,9 @@ from holdfast.config.options import HONOURED, recognise
 from holdfast.errors import InvalidOption
 
 CODECS = ("zstd", "snappy", "gzip", "lz4", "uncompressed")
+_FLAGS = {"true": True, "false": False}
+_BUCKETS_MAX = 100_000_000
+"""A bucket's number is the first eight digits of its file ids."""
 
 
 class FailedWritesPolicy(StrEnum):
@@ -19,24 +22,71 @@ class ConcurrencyMode(StrEnum):
     SINGLE_WRITER = "SINGLE_WRITER"
 
 
+class BucketEngine(StrEnum):
+    SIMPLE = "SIMPLE"
+
+
+class IndexType(StrEnum):
+    """How the file group that holds a key is found."""
+
+    SIMPLE = "SIMPLE"
+    GLOBAL_SIMPLE = "GLOBAL_SIMPLE"
+    BLOOM = "BLOOM"
+    GLOBAL_BLOOM = "GLOBAL_BLOOM"
+    BUCKET = "BUCKET"
+
+    @property
+    def is_global(self) -> bool:
+        """Whether a key names one record in the whole table, not one in each partition."""
+        return self in (IndexType.GLOBAL_SIMPLE, IndexType.GLOBAL_BLOOM)
+
+    @property
+    def prunes_by_bloom(self) -> bool:
+        return self in (IndexType.BLOOM, IndexType.GLOBAL_BLOOM)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteSettings:
     max_file_bytes: int = 120 * 1024 * 1024
+    small_file_bytes: int = 100 * 1024 * 1024
+    """File groups below this size receive new records."""
+    record_bytes: int = 1024
+    """How long a stored record is taken to be while no commit tells."""
     compression: str = "zstd"
     bloom_error_rate: float = 1e-9
+    index_type: IndexType = IndexType.SIMPLE
+    moves_records: bool = True
+    """With a global index: whether a record follows its partition column to another partition."""
+    bucket_engine: BucketEngine = BucketEngine.SIMPLE
+    bucket_count: int = 256
+    bucket_fields: str = ""
+    """Key columns, separated by commas, that a record's bucket depends on; all of them if empty."""
+    combines_inserts: bool = False
+    """Whether records of one key within an insert are reduced to one."""
+    fills_missing_columns: bool = False
+    parallelism: int = 0
+    """Tasks that merge; 0 lets the engine choose."""
     heartbeat_interval_ms: int = 60_000
     failed_writes_policy: FailedWritesPolicy = FailedWritesPolicy.EAGER
     concurrency_mode: ConcurrencyMode = ConcurrencyMode.SINGLE_WRITER
 
     def __post_init__(self) -> None:
-        if self.max_file_bytes < 1024:
-            raise _invalid("max_file_bytes", self.max_file_bytes, "at least 1024")
         if self.compression not in CODECS:
             raise _invalid("compression", self.compression, "one of " + ", ".join(CODECS))
         if not 0 < self.bloom_error_rate < 1:
             raise _invalid("bloom_error_rate", self.bloom_error_rate, "between 0 and 1")
-        if self.heartbeat_interval_ms < 1000:
-            raise _invalid("heartbeat_interval_ms", self.heartbeat_interval_ms, "at least 1000")
+        for setting, least in (
+            ("max_file_bytes", 1024),
+            ("small_file_bytes", 0),
+            ("record_bytes", 1),
+            ("bucket_count", 1),
+            ("parallelism", 0),
+            ("heartbeat_interval_ms", 1000),
+        ):
+            if getattr(self, setting) < least:
+                raise _invalid(setting, getattr(self, setting), f"at least {least}")
+        if self.bucket_count > _BUCKETS_MAX:
+            raise _invalid("bucket_count", self.bucket_count, f"at most {_BUCKETS_MAX}")
 
     @classmethod
     def from_options(cls, options: Mapping[str, str] | None) -> Self:
@@ -49,11 +99,18 @@ def _converted(setting: str, text: str, kind: type[Any]) -> Any:
     spelled = text.strip()
     try:
         if kind is str:
-            return spelled.lower()
+            return spelled if setting == "bucket_fields" else spelled.lower()
+        if kind is bool:
+            return _FLAGS[spelled.lower()]
         return kind(spelled.upper() if issubclass(kind, StrEnum) else spelled)
-    except ValueError:
-        wanted = ", ".join(kind) if issubclass(kind, StrEnum) else f"a number ({kind.__name__})"
-        raise _invalid(setting, text, wanted) from None
+    except (ValueError, KeyError):
+        raise _invalid(setting, text, _wanted(kind)) from None
+
+
+def _wanted(kind: type[Any]) -> str:
+    if kind is bool:
+        return "true or false"
+    return ", ".join(kind) if issubclass(kind, StrEnum) else f"a number ({kind.__name__})"
 
 
 def _invalid(setting: str, value: object, wanted: str) -> InvalidOption:

@@ -4,17 +4,15 @@ The file appears whole when it is closed. What a row group needs is held in
 memory, not what the file needs; only the keys are kept, for the bloom filter.
 """
 
-from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from holdfast.files.key_footer import KeyFooter
 from holdfast.files.meta_columns import META_FIELDS, meta_columns
-from holdfast.format.bloom import build_bloom
 from holdfast.format.commits import WriteStat
-from holdfast.format.record_keys import key_range
 from holdfast.format.schemas import avro_schema
 from holdfast.model.names import BaseFileName, in_partition
 from holdfast.storage.store import Store
@@ -61,7 +59,8 @@ class BaseFileWriter:
         self.path = in_partition(partition, str(name))
         self._stack = ExitStack()
         self._sink = self._stack.enter_context(store.upload(self.path))
-        self._parquet = self._stack.enter_context(_parquet_writer(self._sink, encoding))
+        schema = pa.schema([*META_FIELDS, *encoding.schema])
+        self._parquet = self._stack.enter_context(parquet_writer(self._sink, schema, encoding))
 
     def has_room_for(self, rows: pa.RecordBatch) -> bool:
         """Whether the file stays within its limit with these rows, judged by how small the others got."""
@@ -77,6 +76,13 @@ class BaseFileWriter:
         self._pending_bytes += rows.nbytes
         if self._pending_rows >= _ROW_GROUP_ROWS or self._pending_bytes >= self._encoding.row_group_bytes:
             self._flush()
+
+    def write_all(self, rows: pa.Table, keys: pa.Array) -> None:
+        """As `write`, for rows in any number of batches."""
+        written = 0
+        for batch in rows.to_batches(max_chunksize=_ROW_GROUP_ROWS):
+            self.write(batch, keys.slice(written, batch.num_rows))
+            written += batch.num_rows
 
     def close(self) -> WriteStat:
         """Finish the file; it is durable and visible to listings when this returns."""
@@ -120,30 +126,26 @@ class BaseFileWriter:
         self._flushed_bytes += self._pending_bytes
         self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
 
-    def _footer(self) -> Mapping[str, str]:
+    def _footer(self) -> dict[str, str]:
         keys = pa.chunked_array(self._keys, pa.string())
-        footer = {
-            "org.apache.hudi.bloomfilter": build_bloom(
-                keys, false_positive_rate=self._encoding.bloom_error_rate
-            ),
-            "hoodie_bloom_filter_type_code": "DYNAMIC_V0",
-            "parquet.avro.schema": avro_schema(
-                self._encoding.schema, table_name=self._encoding.table_name, meta_columns=True
-            ),
-            "writer.model.name": "avro",
-        }
-        limits = key_range(keys)
-        if limits is not None:
-            footer["hoodie_min_record_key"], footer["hoodie_max_record_key"] = limits
-        return footer
+        return footer_entries(
+            self._encoding, KeyFooter.of_keys(keys, error_rate=self._encoding.bloom_error_rate)
+        )
 
 
-def _parquet_writer(sink: object, encoding: Encoding) -> pq.ParquetWriter:
+def footer_entries(encoding: Encoding, keys: KeyFooter) -> dict[str, str]:
+    """What Hudi keeps in the footer of a base file."""
+    schema = avro_schema(encoding.schema, table_name=encoding.table_name, meta_columns=True)
+    return {**keys.entries(), "parquet.avro.schema": schema, "writer.model.name": "avro"}
+
+
+def parquet_writer(sink: object, schema: pa.Schema, encoding: Encoding) -> pq.ParquetWriter:
+    """A writer of some columns of a base file."""
     constants = [field.name for field in META_FIELDS if pa.types.is_dictionary(field.type)]
     codec = encoding.compression
     return pq.ParquetWriter(
         sink,
-        pa.schema([*META_FIELDS, *encoding.schema]),
+        schema,
         compression="none" if codec == "uncompressed" else codec,
         compression_level=_ZSTD_LEVEL if codec == "zstd" else None,
         use_dictionary=[*constants, *encoding.dictionary_columns],

@@ -10,7 +10,7 @@ import binascii
 import math
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -27,6 +27,8 @@ BITS_MAX = 5_175_932
 """Twice Hudi's default row: a footer stays below 0.9 MB however many keys a file holds."""
 
 _KEYS_MIN = 1000
+_OVERFILL = 1.25
+"""How far a row may be filled beyond its capacity before its false positives are worth a rebuild."""
 _HASHES_MAX = 2000
 _CHUNK_KEYS = 32_768
 _CHUNK_BYTES = 4 << 20
@@ -91,8 +93,7 @@ def bloom_shape(key_count: int, *, false_positive_rate: float) -> BloomShape:
 
 def build_bloom(keys: pa.ChunkedArray | Sequence[pa.Array], *, false_positive_rate: float) -> str:
     """The footer text of a `DYNAMIC_V0` filter with one row that holds all keys. Keys must not be null."""
-    count = sum(len(chunk) for chunk in _chunks(keys))
-    shape = bloom_shape(count, false_positive_rate=false_positive_rate)
+    shape = bloom_shape(_key_count(keys), false_positive_rate=false_positive_rate)
     return encode_bloom(filled_bloom(keys, shape=shape))
 
 
@@ -100,15 +101,29 @@ def filled_bloom(keys: pa.ChunkedArray | Sequence[pa.Array], *, shape: BloomShap
     """A filter of exactly this shape with one row that holds all keys."""
     # One byte per bit while filling: numpy cannot set bits of shared bytes in one go.
     flags = np.zeros(shape.bits, dtype=np.uint8)
-    count = 0
-    for _, mixed in _mixed_chunks(_chunks(keys)):
-        count += mixed.count
-        seed = np.zeros(mixed.count, dtype=np.uint32)
-        for _ in range(shape.hashes):
-            seed = mixed.hash(seed)
-            flags[_positions(seed, shape.bits)] = 1
+    _set_flags(flags, shape.hashes, keys)
+    count = _key_count(keys)
     row = np.packbits(flags, bitorder="little")
     return BloomFilter(shape, (row,), row_capacity=max(count, _KEYS_MIN), newest_row_keys=count)
+
+
+def extended_bloom(
+    text: str, keys: pa.ChunkedArray | Sequence[pa.Array], *, type_code: str | None
+) -> str | None:
+    """The footer text, as `DYNAMIC_V0`, of a stored filter that also holds new keys.
+
+    None if the filter is too full for them, or does not say how full it is:
+    then it is to be built anew from all keys. Keys must not be null.
+    """
+    bloom = decode_bloom(text, type_code)
+    count = bloom.newest_row_keys + _key_count(keys)
+    if not bloom.row_capacity or count > _OVERFILL * bloom.row_capacity:
+        return None
+    *older, newest = bloom.rows
+    flags = np.unpackbits(newest, count=bloom.shape.bits, bitorder="little")
+    _set_flags(flags, bloom.shape.hashes, keys)
+    rows = (*older, np.packbits(flags, bitorder="little"))
+    return encode_bloom(replace(bloom, rows=rows, newest_row_keys=count))
 
 
 def encode_bloom(bloom: BloomFilter) -> str:
@@ -247,6 +262,19 @@ def _positions(hashes: _Words, bits: int) -> _Words:
     magnitude = np.abs(hashes.view(np.int32)).view(np.uint32)
     # Division by a scalar is vectorised in numpy, remainder is not.
     return magnitude - magnitude // np.uint32(bits) * np.uint32(bits)
+
+
+def _set_flags(flags: _Bytes, hashes: int, keys: pa.ChunkedArray | Sequence[pa.Array]) -> None:
+    """Set every key's bits, where each bit of the row has a byte of its own."""
+    for _, mixed in _mixed_chunks(_chunks(keys)):
+        seed = np.zeros(mixed.count, dtype=np.uint32)
+        for _ in range(hashes):
+            seed = mixed.hash(seed)
+            flags[_positions(seed, len(flags))] = 1
+
+
+def _key_count(keys: pa.ChunkedArray | Sequence[pa.Array]) -> int:
+    return sum(len(chunk) for chunk in _chunks(keys))
 
 
 def _chunks(keys: pa.ChunkedArray | Sequence[pa.Array]) -> Sequence[pa.Array]:

@@ -17,6 +17,8 @@ NO_PREVIOUS_COMMIT = "null"
 
 UNKNOWN_OPERATION = "UNKNOWN"
 
+_REWRITES = frozenset({"CLUSTER", "COMPACT", "LOG_COMPACT", "INDEX"})
+
 Long = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 """A Java long; a bigger number would not fit where Hudi reads it."""
 
@@ -126,6 +128,19 @@ def decode_written_files(content: bytes) -> list[WrittenFile]:
     return [file for files in partitions.values() for file in files if file.path is not None]
 
 
+def decode_writes(content: bytes) -> tuple[list[WrittenFile], str | None]:
+    """Every file a commit wrote, and the Avro schema they were written with.
+
+    The schema is None where the commit does not tell: services that rewrite
+    files repeat one that may be older than the files.
+    """
+    found = _decoded(content, _WRITES)
+    files = [file for files in found.partition_to_write_stats.values() for file in files if file.path]
+    if found.operation_type in _REWRITES:
+        return files, None
+    return files, (found.extra_metadata or {}).get("schema") or None
+
+
 class _Replaced(msgspec.Struct, rename="camel"):
     partition_to_replace_file_ids: dict[str, list[str]] | None = None
 
@@ -142,6 +157,11 @@ class _Written(msgspec.Struct, rename="camel"):
     partition_to_write_stats: dict[str, list[WrittenFile]]
 
 
+class _Writes(_Written, rename="camel"):
+    extra_metadata: dict[str, str | None] | None = None
+    operation_type: str | None = None
+
+
 class _Partitions(msgspec.Struct, rename="camel"):
     partition_to_write_stats: dict[str, msgspec.Raw]
 
@@ -151,6 +171,7 @@ _REPLACED = msgspec.json.Decoder(_Replaced)
 _EXTRA = msgspec.json.Decoder(_Extra)
 _OPERATION = msgspec.json.Decoder(_Operation)
 _WRITTEN = msgspec.json.Decoder(_Written)
+_WRITES = msgspec.json.Decoder(_Writes)
 _PARTITIONS = msgspec.json.Decoder(_Partitions)
 
 

@@ -70,22 +70,33 @@ def key_range(keys: pa.ChunkedArray) -> tuple[str, str] | None:
     return least.translate(_FROM_UTF16_ORDER).decode(), greatest.translate(_FROM_UTF16_ORDER).decode()
 
 
+def keys_within(keys: pa.StringArray, least: str, greatest: str) -> pa.StringArray:
+    """Those keys that lie between two others, in Java's order."""
+    ranked = _ranked(keys)
+    low, high = (end.encode().translate(_TO_UTF16_ORDER) for end in (least, greatest))
+    inside = pc.and_(pc.greater_equal(ranked, pa.scalar(low)), pc.less_equal(ranked, pa.scalar(high)))
+    return keys.filter(inside)
+
+
 def _ranked_range(chunk: pa.StringArray) -> tuple[bytes, bytes]:
     """Least and greatest key of a chunk, as bytes that compare in UTF-16 order."""
-    _, offset_buffer, content = chunk.buffers()
-    offsets = np.frombuffer(offset_buffer, dtype=np.int32)[chunk.offset : chunk.offset + len(chunk) + 1]
+    ends = pc.min_max(_ranked(chunk))
+    return ends["min"].as_py(), ends["max"].as_py()
+
+
+def _ranked(keys: pa.StringArray) -> pa.BinaryArray:
+    """Keys that are not null, as bytes that compare in UTF-16 order."""
+    _, offset_buffer, content = keys.buffers()
+    offsets = np.frombuffer(offset_buffer, dtype=np.int32)[keys.offset : keys.offset + len(keys) + 1]
     text = memoryview(content or b"")[offsets[0] : offsets[-1]]
     if np.frombuffer(text, dtype=np.uint8).max(initial=0) < _FIRST_SWAPPED:
-        ranked = chunk.cast(pa.binary())
-    else:
-        buffers = [
-            None,
-            pa.py_buffer(offsets - offsets[0]),
-            pa.py_buffer(bytes(text).translate(_TO_UTF16_ORDER)),
-        ]
-        ranked = pa.BinaryArray.from_buffers(pa.binary(), len(chunk), buffers)
-    ends = pc.min_max(ranked)
-    return ends["min"].as_py(), ends["max"].as_py()
+        return keys.cast(pa.binary())
+    buffers = [
+        None,
+        pa.py_buffer(offsets - offsets[0]),
+        pa.py_buffer(bytes(text).translate(_TO_UTF16_ORDER)),
+    ]
+    return pa.BinaryArray.from_buffers(pa.binary(), len(keys), buffers)
 
 
 def _marked(texts: pa.StringArray) -> pa.StringArray:

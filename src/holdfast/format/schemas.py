@@ -6,8 +6,7 @@ is made only from that, and read back into the same.
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -75,15 +74,6 @@ _WIDENED = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class SchemaDifference:
-    """One column, by dotted path, in which two schemas differ."""
-
-    column: str
-    found: str  # a type, or "missing"
-    expected: str  # a type, or "absent"
-
-
 def storable_schema(schema: pa.Schema) -> pa.Schema:
     """What a table stores for rows of this schema, without metadata and nullable throughout.
 
@@ -141,14 +131,15 @@ def arrow_schema(avro_json: str) -> pa.Schema:
         raise Malformed("Avro schema has a name that is not Unicode text") from error
 
 
-def differences(found: pa.Schema, expected: pa.Schema) -> tuple[SchemaDifference, ...]:
-    """Where rows of schema `found` would not be stored as a table of schema `expected` has them.
-
-    Columns are compared by name in any order. What is found is compared in
-    the form it would be stored in; what is expected is taken at its word, so
-    that a table of milliseconds is never mixed with microseconds.
-    """
-    return tuple(_field_differences(list(found), list(expected), path=""))
+def is_list(kind: pa.DataType) -> bool:
+    """Whether it is a list, in whichever of Arrow's layouts."""
+    return bool(
+        pa.types.is_list(kind)
+        or pa.types.is_large_list(kind)
+        or pa.types.is_fixed_size_list(kind)
+        or pa.types.is_list_view(kind)
+        or pa.types.is_large_list_view(kind)
+    )
 
 
 def _storable_fields(fields: Iterable[pa.Field], *, path: str) -> list[pa.Field]:
@@ -179,7 +170,7 @@ def _storable_type(kind: pa.DataType, *, path: str) -> pa.DataType:
         if kind.num_fields == 0:
             raise _unstorable(kind, path=path, hint="a struct needs at least one field")
         return pa.struct(_storable_fields(kind, path=f"{path}."))
-    if _is_list(kind):
+    if is_list(kind):
         return _storable_list(kind, path=path)
     if pa.types.is_map(kind):
         if _storable_leaf(_decoded(kind.key_type)) != pa.string():
@@ -222,16 +213,6 @@ def _decoded(kind: pa.DataType) -> pa.DataType:
     while pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
         kind = kind.value_type
     return kind
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_list(kind)
-        or pa.types.is_large_list(kind)
-        or pa.types.is_fixed_size_list(kind)
-        or pa.types.is_list_view(kind)
-        or pa.types.is_large_list_view(kind)
-    )
 
 
 def _unstorable(kind: pa.DataType, *, path: str, hint: str) -> SchemaMismatch:
@@ -437,39 +418,3 @@ def _fixed_type(avro: _Attributes, *, path: str) -> pa.DataType:
     if not isinstance(size, int) or not 0 < size < 1 << 31:
         raise Malformed(f"Avro schema has a fixed of size {size!r} at {path!r}")
     return _logical_type("fixed", avro) or pa.binary(size)
-
-
-def _field_differences(
-    found: Iterable[pa.Field], expected: Iterable[pa.Field], *, path: str
-) -> Iterator[SchemaDifference]:
-    found_types = {field.name: field.type for field in found}
-    expected_types = {field.name: field.type for field in expected}
-    for name, kind in expected_types.items():
-        if name in found_types:
-            yield from _type_differences(found_types[name], kind, path=path + name)
-        else:
-            yield SchemaDifference(path + name, found="missing", expected=str(kind))
-    for name, kind in found_types.items():
-        if name not in expected_types:
-            yield SchemaDifference(path + name, found=str(kind), expected="absent")
-
-
-def _type_differences(found: pa.DataType, expected: pa.DataType, *, path: str) -> Iterator[SchemaDifference]:
-    found, expected = _decoded(found), _decoded(expected)
-    if pa.types.is_struct(found) and pa.types.is_struct(expected):
-        yield from _field_differences(found, expected, path=f"{path}.")
-    elif _is_list(found) and _is_list(expected):
-        yield from _type_differences(found.value_type, expected.value_type, path=f"{path}.element")
-    elif pa.types.is_map(found) and pa.types.is_map(expected):
-        yield from _type_differences(found.key_type, expected.key_type, path=f"{path}.key")
-        yield from _type_differences(found.item_type, expected.item_type, path=f"{path}.value")
-    else:
-        stored, kept = _storable_leaf(found) or found, _kept_leaf(expected)
-        if stored != kept:
-            yield SchemaDifference(path, found=str(stored), expected=str(kept))
-
-
-def _kept_leaf(expected: pa.DataType) -> pa.DataType:
-    if pa.types.is_timestamp(expected):
-        return pa.timestamp(expected.unit, tz="UTC" if expected.tz else None)
-    return _storable_leaf(expected) or expected

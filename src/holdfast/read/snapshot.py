@@ -1,7 +1,8 @@
 """A snapshot: the files and the schema of a table as of one instant."""
 
 import datetime as dt
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -25,6 +26,8 @@ class Snapshot:
     schema: pa.Schema | None
     """The data columns; None if the table has no schema yet."""
     paths: list[str]
+    written_with: Mapping[InstantTime, str] = field(default_factory=dict)
+    """Commit → the Avro schema its files were written with; the footers of other files tell theirs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +69,14 @@ def snapshot(table: OpenTable, *, as_of: Moment | None = None, read_optimized: b
         )
     time = None if as_of is None else as_instant(as_of)
     timeline = load_timeline(table.store)
-    paths = load_view(table.store, timeline).latest(time)["path"].to_pylist()
+    view = load_view(table.store, timeline)
+    paths = view.latest(time)["path"].to_pylist()
     schema = table_schema(table, timeline, time)
     if schema is None and paths:
         raise TableDamaged(
             "no commit says what columns the table has", table=table.settings.name, file=paths[0]
         )
-    return Snapshot(schema, paths)
+    return Snapshot(schema, paths, view.schemas)
 
 
 def uris(store: Store, paths: list[str]) -> list[str]:

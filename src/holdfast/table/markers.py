@@ -12,6 +12,7 @@ from holdfast.model.names import TEMP_FOLDER, marker_folder, marker_path, parse_
 from holdfast.storage.store import Store
 
 CREATE = "CREATE"
+MERGE = "MERGE"
 _TYPE_FILE = "MARKERS.type"
 _SERVER_KIND = "TIMELINE_SERVER_BASED"
 

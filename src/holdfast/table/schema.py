@@ -3,15 +3,13 @@
 import pyarrow as pa
 
 from holdfast.errors import TableDamaged
-from holdfast.format.commits import decode_extra_metadata, decode_operation, decode_written_files
+from holdfast.format.commits import decode_writes
 from holdfast.format.malformed import Malformed
 from holdfast.format.schemas import arrow_schema, without_meta_columns
 from holdfast.model.instant import InstantTime
 from holdfast.model.names import PROPERTIES_FILE, instant_file
 from holdfast.table.opened import OpenTable
 from holdfast.timeline.timeline import Timeline, read_completed
-
-_NO_SCHEMA_CHANGE = frozenset({"CLUSTER", "COMPACT", "LOG_COMPACT", "INDEX"})
 
 
 def table_schema(table: OpenTable, timeline: Timeline, as_of: InstantTime | None = None) -> pa.Schema | None:
@@ -22,9 +20,8 @@ def table_schema(table: OpenTable, timeline: Timeline, as_of: InstantTime | None
         path = instant_file(instant.time, instant.action, instant.state)
         content = read_completed(table.store, instant)
         try:
-            decode_written_files(content)  # A commit that does not say what it wrote is not to be built on.
-            text = decode_extra_metadata(content).get("schema")
-            if text and decode_operation(content) not in _NO_SCHEMA_CHANGE:
+            _, text = decode_writes(content)
+            if text is not None:
                 return without_meta_columns(arrow_schema(text))
         except Malformed as error:
             raise TableDamaged("commit metadata cannot be read", file=path, cause=error) from error

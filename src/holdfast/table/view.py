@@ -18,7 +18,7 @@ from holdfast.format.commits import (
     NO_PREVIOUS_COMMIT,
     WrittenFile,
     decode_replaced_file_ids,
-    decode_written_files,
+    decode_writes,
 )
 from holdfast.format.malformed import Malformed
 from holdfast.format.rollbacks import decode_rollback_metadata
@@ -53,6 +53,8 @@ class View:
     """The paths of all files there are."""
     replaced: dict[str, InstantTime]
     """File group, as `partition/file id` → the replacecommit that hid it."""
+    schemas: dict[InstantTime, str]
+    """Commit → the Avro schema its files were written with, where the active timeline tells."""
 
     def latest(self, as_of: InstantTime | None = None) -> pa.Table:
         """The newest version of each visible file group, in the order of the paths.
@@ -108,29 +110,34 @@ class View:
 def load_view(store: Store, timeline: Timeline) -> View:
     """List the table once and read what the commits of the active timeline say."""
     listed = pa.array(store.paths("", without=META_FOLDER), pa.string())
-    written, replaced = _said_by_commits(store, timeline)
+    written, replaced, schemas = _said_by_commits(store, timeline)
     unnamed = listed.filter(pc.invert(pc.is_in(listed, written["path"].combine_chunks())))
     archived = _without_rolled_back(store, timeline, _archived(unnamed, timeline))
     slices = pa.concat_tables([written, archived])
-    return View(timeline, slices.take(pc.sort_indices(slices["path"])), listed, replaced)
+    return View(timeline, slices.take(pc.sort_indices(slices["path"])), listed, replaced, schemas)
 
 
-def _said_by_commits(store: Store, timeline: Timeline) -> tuple[pa.Table, dict[str, InstantTime]]:
-    """The base files commits wrote, and the file groups they replaced."""
+def _said_by_commits(
+    store: Store, timeline: Timeline
+) -> tuple[pa.Table, dict[str, InstantTime], dict[InstantTime, str]]:
+    """The base files commits wrote, the file groups they replaced, and the schemas they wrote in."""
     tables: list[pa.Table] = [SLICES.empty_table()]
     replaced: dict[str, InstantTime] = {}
+    schemas: dict[InstantTime, str] = {}
     for instant, content in read_all_completed(store, timeline.completed_commits):
         try:
-            files = decode_written_files(content)
+            files, schema = decode_writes(content)
             ids = decode_replaced_file_ids(content) if instant.action is Action.REPLACECOMMIT else {}
         except Malformed as error:
             file = instant_file(instant.time, instant.action, instant.state)
             raise TableDamaged("commit metadata cannot be read", file=file, cause=error) from error
         tables.append(_slices(files, instant.time))
+        if schema is not None:
+            schemas[instant.time] = schema
         for partition, file_ids in ids.items():
             for file_id in file_ids:
                 replaced.setdefault(in_partition(partition, file_id), instant.time)
-    return pa.concat_tables(tables), replaced
+    return pa.concat_tables(tables), replaced, schemas
 
 
 def _slices(files: list[WrittenFile], instant: InstantTime) -> pa.Table:

@@ -1,22 +1,41 @@
 """Rows to be written, whichever engine holds them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import pyarrow as pa
 
 from holdfast.config.table import TableSettings
 from holdfast.format.commits import WriteStat
+from holdfast.model.reports import IndexReport
 from holdfast.table.opened import OpenTable
+from holdfast.write.merge_task import MergeRequest
 from holdfast.write.task import TaskRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What the tasks of a write did."""
+
+    stats: Sequence[WriteStat]
+    index: IndexReport = field(default_factory=IndexReport)
+    replaced: Mapping[str, Sequence[str]] | None = None
+    """File ids that stop being visible, by partition; None unless the write replaces."""
 
 
 class Rows(Protocol):
     def schema(self) -> pa.Schema:
         """The columns as they come."""
 
-    def prepared(self, schema: pa.Schema, table: TableSettings) -> "Rows":
-        """The rows, ready to be stored in `schema`; those that cannot be are refused here."""
+    def prepared(self, schema: pa.Schema, table: TableSettings, *, by_partition: bool = True) -> "Rows":
+        """The rows, ready to be stored in `schema`; those that cannot be are refused here.
 
-    def write(self, table: OpenTable, request: TaskRequest) -> Sequence[WriteStat]:
-        """Write all rows into new file groups; what each file holds."""
+        Unless `by_partition`, the rows need not say their partition.
+        """
+
+    def write(self, table: OpenTable, request: TaskRequest) -> Written:
+        """Write all rows into new file groups, in one pass."""
+
+    def merge(self, table: OpenTable, request: MergeRequest) -> Written:
+        """Bring all rows to the file groups they belong to."""

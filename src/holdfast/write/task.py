@@ -5,6 +5,7 @@ come as Arrow batches, sorted so that those of a partition stand together; one
 file is open at a time. A marker is left before each file.
 """
 
+import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -16,7 +17,9 @@ from holdfast.config.table import TableSettings
 from holdfast.config.write import WriteSettings
 from holdfast.errors import Fenced, InvalidRequest
 from holdfast.files.base_file import BaseFileWriter, Encoding
+from holdfast.files.conform import conformed
 from holdfast.files.partition_column import partition_column
+from holdfast.format.buckets import bucket_file_id
 from holdfast.format.commits import WriteStat
 from holdfast.format.record_keys import find_bad_key, record_keys
 from holdfast.model.instant import Action, InstantTime, State
@@ -25,6 +28,7 @@ from holdfast.storage.store import Store
 from holdfast.table.markers import leave_marker
 
 _SAMPLE_ROWS = 2048
+_BATCH_ROWS = 50_000
 _PIECES_PER_FILE = 16
 """How finely a file's size is steered."""
 
@@ -37,7 +41,7 @@ class TaskIdentity:
     stage: int
     attempt: int
     file_prefix: str
-    """Begins the ids of the file groups this attempt creates; no other attempt has it."""
+    """A UUID that begins the ids of the file groups this attempt creates; no other attempt has it."""
 
     @property
     def write_token(self) -> str:
@@ -59,11 +63,11 @@ def write_rows(
     store: Store, request: TaskRequest, identity: TaskIdentity, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[WriteStat]:
     """Write the batches into new file groups; one stat per file, as each is finished."""
-    files = _Files(store, request, identity)
+    files = NewFiles(store, request, identity)
     try:
         for batch in batches:
-            rows = _as_stored(batch, request.schema)
-            keys = _checked_keys(rows, request.table)
+            rows = conformed(batch, request.schema)
+            keys = checked_keys(rows, request.table)
             for partition, start, count in _runs(rows, request.table):
                 piece, piece_keys = rows.slice(start, count), keys.slice(start, count)
                 yield from files.write(partition, piece, piece_keys)
@@ -73,15 +77,15 @@ def write_rows(
         raise
 
 
-def check_batch(rows: pa.RecordBatch, table: TableSettings) -> None:
+def check_batch(rows: pa.RecordBatch, table: TableSettings, *, by_partition: bool) -> None:
     """Refuse rows without a key or with an impossible partition."""
-    _checked_keys(rows, table)
-    if table.partition_by:
+    checked_keys(rows, table)
+    if table.partition_by and by_partition:
         partition_column(rows, table)
 
 
-class _Files:
-    """The one open file of a task, and the names of those to come."""
+class NewFiles:
+    """New file groups of a task: the one open file, and the names of those to come."""
 
     def __init__(self, store: Store, request: TaskRequest, identity: TaskIdentity) -> None:
         self._store = store
@@ -93,6 +97,7 @@ class _Files:
         self._file: BaseFileWriter | None = None
 
     def write(self, partition: str, rows: pa.RecordBatch, keys: pa.Array) -> Iterator[WriteStat]:
+        """Write rows, into another file where the partition changes or the open one is full."""
         piece_bytes = max(1, self._request.write.max_file_bytes // _PIECES_PER_FILE)
         step = max(1, rows.num_rows * piece_bytes // max(rows.nbytes, 1))
         for start in range(0, rows.num_rows, step):
@@ -102,57 +107,67 @@ class _Files:
             ):
                 yield from self.finish()
             if self._file is None:
-                self._file = self._open(partition, rows)
+                file_id = f"{self._identity.file_prefix}-{self._opened}"
+                self._file = self._open(partition, file_id, rows)
             self._file.write(piece, keys.slice(start, step))
+
+    def write_bucket(
+        self, partition: str, bucket: int, rows: pa.Table, keys: pa.Array
+    ) -> Iterator[WriteStat]:
+        """Write all rows of a bucket that has no file group yet, into one however large."""
+        unique = str(uuid.uuid5(uuid.UUID(self._identity.file_prefix), str(self._opened)))
+        self._file = self._open(partition, bucket_file_id(bucket, unique), rows.to_batches()[0])
+        self._file.write_all(rows, keys)
+        yield from self.finish()
+
+    def write_all(self, partition: str, rows: pa.Table, keys: pa.Array) -> Iterator[WriteStat]:
+        """Write the rows into file groups of their own."""
+        written = 0
+        for batch in rows.to_batches(max_chunksize=_BATCH_ROWS):
+            yield from self.write(partition, batch, keys.slice(written, batch.num_rows))
+            written += batch.num_rows
+        yield from self.finish()
 
     def finish(self) -> Iterator[WriteStat]:
         if self._file is None:
             return
         stat, self._file = self._file.close(), None
-        self._withdraw_if_late(stat)
+        withdraw_if_late(self._store, self._request, stat)
         yield stat
 
     def discard(self, error: BaseException) -> None:
         if self._file is not None:
             self._file.discard(error)
 
-    def _open(self, partition: str, sample: pa.RecordBatch) -> BaseFileWriter:
+    def _open(self, partition: str, file_id: str, sample: pa.RecordBatch) -> BaseFileWriter:
         request = self._request
         if self._encoding is None:
             self._encoding = _encoding(request, sample)
-        name = BaseFileName(
-            f"{self._identity.file_prefix}-{self._opened}", self._identity.write_token, request.instant
-        )
+        name = BaseFileName(file_id, self._identity.write_token, request.instant)
         self._opened += 1
         self._partition = partition
         leave_marker(self._store, request.instant, in_partition(partition, str(name)))
         return BaseFileWriter(self._store, name, partition, self._encoding)
 
-    def _withdraw_if_late(self, stat: WriteStat) -> None:
-        """Remove the file again if the write was decided while it was being written.
 
-        This attempt has not reported the file, so no commit names it; left
-        behind, it would be taken for data of the instant by every reader.
-        """
-        instant, action = self._request.instant, self._request.action
-        is_running = self._store.stat(instant_file(instant, action, State.INFLIGHT)) is not None
-        is_completed = self._store.stat(instant_file(instant, action, State.COMPLETED)) is not None
-        if is_completed or not is_running:
-            assert stat.path is not None
-            self._store.delete(stat.path)
-            raise Fenced("the write was decided while this task still wrote", instant=instant)
+def withdraw_if_late(store: Store, request: TaskRequest, stat: WriteStat) -> None:
+    """Remove a finished file again if the write was decided while it was being written.
 
-
-def _as_stored(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    columns = [
-        column if column.type == field.type else pc.cast(column, field.type)
-        for field, column in ((field, batch.column(field.name)) for field in schema)
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    This attempt has not reported the file, so no commit names it; left
+    behind, it would be taken for data of the instant by every reader.
+    """
+    instant, action = request.instant, request.action
+    is_running = store.stat(instant_file(instant, action, State.INFLIGHT)) is not None
+    is_completed = store.stat(instant_file(instant, action, State.COMPLETED)) is not None
+    if is_completed or not is_running:
+        assert stat.path is not None
+        store.delete(stat.path)
+        raise Fenced("the write was decided while this task still wrote", instant=instant)
 
 
-def _checked_keys(rows: pa.RecordBatch, table: TableSettings) -> pa.Array:
-    columns = [(name, rows.column(name)) for name in table.record_key]
+def checked_keys(rows: pa.RecordBatch | pa.Table, table: TableSettings) -> pa.StringArray:
+    """The record keys; `InvalidRequest` shows a row that has none."""
+    columns = [(name, _whole(rows.column(name))) for name in table.record_key]
     bad_row = find_bad_key(columns)
     if bad_row is not None:
         raise InvalidRequest(
@@ -162,6 +177,10 @@ def _checked_keys(rows: pa.RecordBatch, table: TableSettings) -> pa.Array:
             hint="every record needs a key that is neither null nor empty",
         )
     return record_keys(columns, complex_form=table.has_complex_keys)
+
+
+def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def _runs(rows: pa.RecordBatch, table: TableSettings) -> Iterator[tuple[str, int, int]]:

@@ -11,11 +11,14 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from msgspec import UNSET
+
 from holdfast.concurrency.heartbeats import Heartbeat
 from holdfast.config.write import WriteSettings
 from holdfast.errors import Fenced, HoldfastError, OutcomeUnknown, StorageUnavailable, WriterActive
 from holdfast.format.commits import CommitMetadata, WriteStat, encode_commit, inflight_metadata
 from holdfast.format.ledger_entries import EntryKind
+from holdfast.format.replace_requests import encode_replace_request
 from holdfast.host import Owner
 from holdfast.model.instant import Action, InstantTime, State, next_time
 from holdfast.model.names import heartbeat_path, instant_file
@@ -29,6 +32,7 @@ from holdfast.table.properties_file import read_settings
 from holdfast.table.publish import publish_decided
 from holdfast.timeline.ledger import Decision, LedgerState
 from holdfast.timeline.timeline import load_timeline
+from holdfast.write.rows import Written
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +49,7 @@ class WriteRequest:
     settings: WriteSettings
 
 
-Produce = Callable[[InstantTime], Sequence[WriteStat]]
+Produce = Callable[[InstantTime], Written]
 """Write the data files of an instant and say what each holds."""
 
 
@@ -57,16 +61,16 @@ def run_write(table: OpenTable, request: WriteRequest, produce: Produce) -> Comm
         instant, recovered = _begin(table, request, owner)
         try:
             heartbeat.beat_for(instant)
-            stats = _write_files(table, request, instant, produce)
-            payload = _prepared(table, request, instant, stats)
+            written = _write_files(table, request, instant, produce)
+            payload = _prepared(table, request, instant, written)
         except Exception as error:
             heartbeat.stop()
             _give_up(table, instant, request.action, error)
             raise
         decided = _decide(table, request, instant, payload)
         _show(table, instant, decided)
-    problems = _tidy(table, instant, stats, decided)
-    return _report(request, instant, stats, recovered, problems)
+    problems = _tidy(table, instant, written.stats, decided)
+    return _report(request, instant, written, recovered, problems)
 
 
 def _begin(
@@ -114,32 +118,33 @@ def _refuse_if_alive(table: OpenTable, state: LedgerState, owner: Owner) -> None
             )
 
 
-def _write_files(
-    table: OpenTable, request: WriteRequest, instant: InstantTime, produce: Produce
-) -> Sequence[WriteStat]:
+def _write_files(table: OpenTable, request: WriteRequest, instant: InstantTime, produce: Produce) -> Written:
     requested = instant_file(instant, request.action, State.REQUESTED)
     inflight = instant_file(instant, request.action, State.INFLIGHT)
-    table.store.create(requested, b"")
+    is_replacing = request.action is Action.REPLACECOMMIT
+    table.store.create(requested, encode_replace_request() if is_replacing else b"")
     table.store.create(inflight, inflight_metadata(request.operation))
     _refuse_if_fenced(table.ledger.read(), instant)
     drop_metadata_table(table)
     return produce(instant)
 
 
-def _prepared(
-    table: OpenTable, request: WriteRequest, instant: InstantTime, stats: Sequence[WriteStat]
-) -> bytes:
+def _prepared(table: OpenTable, request: WriteRequest, instant: InstantTime, written: Written) -> bytes:
     """Remove files of attempts that do not count, and build what will be committed."""
     # Another program may have upgraded the table, or built a metadata table, since the write began.
     read_settings(table.store).check_writable()
     drop_metadata_table(table)
-    _delete_unclaimed(table, instant, stats)
+    _delete_unclaimed(table, instant, written.stats)
     by_partition: dict[str, list[WriteStat]] = {}
-    for stat in stats:
+    for stat in written.stats:
         by_partition.setdefault(stat.partition_path or "", []).append(stat)
+    replaced = UNSET if written.replaced is None else {p: list(ids) for p, ids in written.replaced.items()}
     return encode_commit(
         CommitMetadata(
-            by_partition, extra_metadata={"schema": request.schema}, operation_type=request.operation
+            by_partition,
+            extra_metadata={"schema": request.schema},
+            operation_type=request.operation,
+            partition_to_replace_file_ids=replaced,
         )
     )
 
@@ -238,10 +243,12 @@ def _give_up(table: OpenTable, instant: InstantTime, action: Action, error: Exce
 def _report(
     request: WriteRequest,
     instant: InstantTime,
-    stats: Sequence[WriteStat],
+    written: Written,
     recovered: tuple[RollbackReport, ...],
     problems: tuple[str, ...],
 ) -> Commit:
+    stats = written.stats
+    touched = {stat.partition_path or "" for stat in stats} | set(written.replaced or ())
     return Commit(
         instant=instant,
         action=request.action,
@@ -252,7 +259,8 @@ def _report(
         records_deleted=sum(stat.num_deletes for stat in stats),
         files_written=len(stats),
         bytes_written=sum(stat.total_write_bytes for stat in stats),
-        partitions=tuple(sorted({stat.partition_path or "" for stat in stats})),
+        partitions=tuple(sorted(touched)),
+        index=written.index,
         rolled_back=recovered,
         post_commit_errors=problems,
     )

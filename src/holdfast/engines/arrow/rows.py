@@ -1,16 +1,23 @@
 """An Arrow table as rows to be written, in this process and without Spark."""
 
 import uuid
-from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.config.table import TableSettings
 from holdfast.errors import SchemaMismatch
+from holdfast.files.conform import conformed
+from holdfast.files.partition_column import partition_column
 from holdfast.format.commits import WriteStat
+from holdfast.model.reports import IndexReport
 from holdfast.table.opened import OpenTable
+from holdfast.write.gather import SLOT
+from holdfast.write.global_index import globally_located
+from holdfast.write.merge_task import MergeRequest, merge_rows
+from holdfast.write.rows import Written
 from holdfast.write.task import TaskIdentity, TaskRequest, check_batch, write_rows
 
 _BATCH_ROWS = 50_000
@@ -23,33 +30,43 @@ class ArrowRows:
     def schema(self) -> pa.Schema:
         return self.table.schema
 
-    def prepared(self, schema: pa.Schema, table: TableSettings) -> "ArrowRows":
-        columns = [_stored(self.table.column(field.name), field) for field in schema]
-        stored = pa.Table.from_arrays(columns, schema=schema)
+    def prepared(self, schema: pa.Schema, table: TableSettings, *, by_partition: bool = True) -> "ArrowRows":
+        """Conform the rows at once: what does not fit is refused before anything is written."""
+        stored = _stored(self.table, schema)
         for batch in stored.to_batches(max_chunksize=_BATCH_ROWS):
-            check_batch(batch, table)
+            check_batch(batch, table, by_partition=by_partition)
         return ArrowRows(stored)
 
-    def write(self, table: OpenTable, request: TaskRequest) -> Sequence[WriteStat]:
+    def write(self, table: OpenTable, request: TaskRequest) -> Written:
         """Write the rows as one task."""
-        order = [(name, "ascending") for name in request.table.partition_by]
-        ordered = self.table.sort_by(order) if order else self.table
-        batches = ordered.to_batches(max_chunksize=_BATCH_ROWS)
-        prefix = str(uuid.UUID(table.clock.unique()))
-        identity = TaskIdentity(task=0, stage=0, attempt=0, file_prefix=prefix)
-        return list(write_rows(table.store, request, identity, batches))
+        rows = self.table
+        if request.table.partition_by and rows.num_rows:
+            rows = rows.take(pc.sort_indices(partition_column(rows, request.table).indices))
+        batches = rows.to_batches(max_chunksize=_BATCH_ROWS)
+        return Written(stats=list(write_rows(table.store, request, _identity(table), batches)))
+
+    def merge(self, table: OpenTable, request: MergeRequest) -> Written:
+        """Merge the rows as one task and one slot."""
+        rows = self.table
+        index = IndexReport()
+        if request.looks_up and request.task.write.index_type.is_global:
+            rows, index = globally_located(table.store, rows, request)
+        slot = pa.array(np.zeros(rows.num_rows, dtype=np.int64))
+        batches = rows.append_column(SLOT, slot).to_batches(max_chunksize=_BATCH_ROWS)
+        outcomes = list(merge_rows(table.store, request, _identity(table), batches))
+        stats = [outcome for outcome in outcomes if isinstance(outcome, WriteStat)]
+        reports = [outcome for outcome in outcomes if isinstance(outcome, IndexReport)]
+        return Written(stats=stats, index=sum(reports, index))
 
 
-def _stored(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
-    if column.type == field.type:
-        return column
+def _identity(table: OpenTable) -> TaskIdentity:
+    return TaskIdentity(task=0, stage=0, attempt=0, file_prefix=str(uuid.UUID(table.clock.unique())))
+
+
+def _stored(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     try:
-        return pc.cast(column, field.type)
+        return conformed(rows, schema)
     except pa.ArrowException as error:
         raise SchemaMismatch(
-            "a value does not fit the stored type",
-            column=field.name,
-            found=column.type,
-            expected=field.type,
-            cause=str(error).partition("\n")[0],
+            "a value does not fit the stored type", cause=str(error).partition("\n")[0]
         ) from error

@@ -1,14 +1,19 @@
 """Snapshot reads on Spark: its own Parquet scan over an explicit list of files.
 
-The schema is given, so planning reads no footer. Every page is checked against its checksum.
+The schema is given, so planning reads no footer of a commit on the active timeline. Every page is
+checked against its checksum.
 """
 
 import re
+from functools import reduce
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
 
-from holdfast.engines.spark.types import spark_schema_of
+from holdfast.engines.spark.types import spark_schema_of, spark_type_of
+from holdfast.read.changes import COMMIT_TIME, Changes
+from holdfast.read.scans import Scan, scans
 from holdfast.read.snapshot import Snapshot, uris
 from holdfast.storage.store import Store
 
@@ -17,12 +22,58 @@ _GLOB_CHARACTERS = re.compile(r"([*?\[\]{}\\])")
 
 
 def read_frame(session: SparkSession, store: Store, snapshot: Snapshot, schema: pa.Schema) -> DataFrame:
-    wanted = spark_schema_of(schema)
+    """The rows of a snapshot. Files of an older schema are read in their own and then widened."""
     if not snapshot.paths:
-        return session.createDataFrame([], wanted)
+        return session.createDataFrame([], spark_schema_of(schema))
+    frames = [_frame(session, store, scan, schema) for scan in scans(store, snapshot, schema)]
+    return reduce(DataFrame.union, frames)
+
+
+def read_changes_frame(session: SparkSession, store: Store, changes: Changes, schema: pa.Schema) -> DataFrame:
+    """The scan leaves out row groups by their statistics, because the filter stands right above it."""
+    frame = read_frame(session, store, changes.snapshot, schema)
+    return frame.where(f.col(COMMIT_TIME) > changes.since)
+
+
+def _frame(session: SparkSession, store: Store, scan: Scan, schema: pa.Schema) -> DataFrame:
     # Spark takes every path for a pattern, so what a partition value contains is escaped.
-    files = [_GLOB_CHARACTERS.sub(r"\\\1", _address(uri)) for uri in uris(store, snapshot.paths)]
-    return session.read.schema(wanted).option(_VERIFY_CHECKSUMS, "true").parquet(*files)
+    files = [_GLOB_CHARACTERS.sub(r"\\\1", _address(uri)) for uri in uris(store, scan.paths)]
+    reader = session.read.schema(spark_schema_of(scan.form)).option(_VERIFY_CHECKSUMS, "true")
+    frame = reader.parquet(*files)
+    if scan.form == schema:
+        return frame
+    return frame.select(
+        *(
+            _widened(f.col(held.name), held.type, field.type).alias(field.name)
+            for held, field in zip(scan.form, schema, strict=True)
+        )
+    )
+
+
+def _widened(column: Column, held: pa.DataType, kind: pa.DataType) -> Column:
+    """A column in a wider type than files hold it in, with the fields that its structs lack as nulls.
+
+    Spark's own scan would give such fields as nulls too; but when a query
+    asks for nothing else of a struct, it takes the whole struct for null.
+    """
+    if held == kind:
+        return column
+    if pa.types.is_struct(kind):
+        fields = [_field(column, held, field).alias(field.name) for field in kind]
+        return f.when(column.isNotNull(), f.struct(*fields))
+    if pa.types.is_list(kind):
+        return f.transform(column, lambda element: _widened(element, held.value_type, kind.value_type))
+    if pa.types.is_map(kind):
+        return f.transform_values(column, lambda _, value: _widened(value, held.item_type, kind.item_type))
+    if pa.types.is_float32(held) and pa.types.is_float64(kind):
+        column = column.cast("string")  # As Hudi has it: the double that is written with the same digits.
+    return column.cast(spark_type_of(kind))
+
+
+def _field(column: Column, held: pa.StructType, field: pa.Field) -> Column:
+    if held.get_field_index(field.name) < 0:
+        return f.lit(None).cast(spark_type_of(field.type))
+    return _widened(column.getField(field.name), held.field(field.name).type, field.type)
 
 
 def _address(uri: str) -> str:

@@ -30,7 +30,24 @@ def arrow_schema_of(schema: spark.StructType) -> pa.Schema:
 
 def spark_schema_of(schema: pa.Schema) -> spark.StructType:
     """The Spark schema, everything nullable, in which stored columns are read."""
-    return spark.StructType([spark.StructField(field.name, _to_spark(field.type)) for field in schema])
+    return spark.StructType([spark.StructField(field.name, spark_type_of(field.type)) for field in schema])
+
+
+def spark_type_of(kind: pa.DataType) -> spark.DataType:
+    """The Spark type in which a stored type is read."""
+    if pa.types.is_decimal(kind):
+        return spark.DecimalType(kind.precision, kind.scale)
+    if pa.types.is_list(kind):
+        return spark.ArrayType(spark_type_of(kind.value_type))
+    if pa.types.is_map(kind):
+        return spark.MapType(spark_type_of(kind.key_type), spark_type_of(kind.item_type))
+    if pa.types.is_struct(kind):
+        return spark.StructType([spark.StructField(f.name, spark_type_of(f.type)) for f in kind])
+    if pa.types.is_timestamp(kind):
+        return spark.TimestampType() if kind.tz else spark.TimestampNTZType()
+    if pa.types.is_fixed_size_binary(kind):
+        return spark.BinaryType()
+    return next(spark_type() for spark_type, arrow in _TO_ARROW.items() if arrow == kind)
 
 
 def _to_arrow(kind: spark.DataType, path: str) -> pa.DataType:
@@ -46,19 +63,3 @@ def _to_arrow(kind: spark.DataType, path: str) -> pa.DataType:
     if arrow is None:
         raise SchemaMismatch("this type cannot be stored", column=path, type=kind.simpleString())
     return arrow
-
-
-def _to_spark(kind: pa.DataType) -> spark.DataType:
-    if pa.types.is_decimal(kind):
-        return spark.DecimalType(kind.precision, kind.scale)
-    if pa.types.is_list(kind):
-        return spark.ArrayType(_to_spark(kind.value_type))
-    if pa.types.is_map(kind):
-        return spark.MapType(_to_spark(kind.key_type), _to_spark(kind.item_type))
-    if pa.types.is_struct(kind):
-        return spark.StructType([spark.StructField(f.name, _to_spark(f.type)) for f in kind])
-    if pa.types.is_timestamp(kind):
-        return spark.TimestampType() if kind.tz else spark.TimestampNTZType()
-    if pa.types.is_fixed_size_binary(kind):
-        return spark.BinaryType()
-    return next(spark_type() for spark_type, arrow in _TO_ARROW.items() if arrow == kind)

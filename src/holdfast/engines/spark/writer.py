@@ -1,12 +1,14 @@
 """Writes on Spark: rows go through Arrow into Python workers, which write the files.
 
-One pass, no shuffle: each task sorts its rows by partition and writes them.
-Only statistics come back to the driver, one small record per file.
+A bulk insert is one pass, without a shuffle: each task sorts its rows by
+partition and writes them. Everything that merges shuffles the rows once, to
+the tasks that merge them. Only statistics come back to the driver, one small
+record per file.
 """
 
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -18,22 +20,31 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as spark
 
 from holdfast import errors
+from holdfast.config.key_generators import PartitionType
 from holdfast.config.table import TableSettings
+from holdfast.engines.spark.keys import partition_path_of, quoted
+from holdfast.engines.spark.routing import parallelism, routed
 from holdfast.engines.spark.session import own_interpreter
 from holdfast.engines.spark.types import arrow_schema_of
 from holdfast.errors import HoldfastError, InvalidRequest, StorageUnavailable
+from holdfast.files.partition_column import partition_column
 from holdfast.format.commits import WriteStat
-from holdfast.format.partition_paths import check_partition_path, partition_path
+from holdfast.format.partition_paths import check_partition_path
 from holdfast.format.record_keys import text_column
+from holdfast.model.reports import IndexReport
 from holdfast.storage.open import open_store
-from holdfast.storage.store import StoreLocation
+from holdfast.storage.store import Store, StoreLocation
 from holdfast.table.opened import OpenTable
+from holdfast.write.gather import SLOT
+from holdfast.write.merge_task import MergeRequest, merge_rows
+from holdfast.write.rows import Written
 from holdfast.write.task import TaskIdentity, TaskRequest, write_rows
 
 _BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _BATCH_ROWS_DEFAULT = "10000"
 _BATCH_ROWS_WANTED = "50000"
 _OUTCOME = "outcome string"
+_TASKS_PER_CORE = 4
 _LOCAL_MASTER = re.compile(r"local(?:\[[^,\]]*(?:,([0-9]+))?\])?")
 
 
@@ -42,18 +53,45 @@ class SparkRows:
     """A Spark DataFrame as rows to be written."""
 
     frame: DataFrame
+    counts: Mapping[str, int] | None = None
+    """How many rows there are of each partition, once that was asked."""
 
     def schema(self) -> pa.Schema:
         return arrow_schema_of(self.frame.schema)
 
-    def prepared(self, schema: pa.Schema, table: TableSettings) -> "SparkRows":
-        for name in (*table.record_key, *table.partition_by):
+    def prepared(self, schema: pa.Schema, table: TableSettings, *, by_partition: bool = True) -> "SparkRows":
+        frame = self.frame.select(*(f.col(quoted(n)) for n in schema.names if n in self.frame.columns))
+        for name in table.record_key:
             text_column(name, pa.array([], schema.field(name).type))
-        _check_frame(self.frame, table)
-        return self
+        if by_partition and table.partition_by:
+            partition_column(schema.empty_table(), table)
+        if not _may_be_refused(frame, table, by_partition=by_partition):
+            return SparkRows(frame)
+        return SparkRows(frame, _checked_counts(frame, table, by_partition=by_partition))
 
-    def write(self, table: OpenTable, request: TaskRequest) -> Sequence[WriteStat]:
-        return _write_frame(self.frame, table.location, request)
+    def write(self, table: OpenTable, request: TaskRequest) -> Written:
+        rows = self.frame
+        if request.table.partition_by:
+            # The rows of a partition only have to stand together, and numbers sort faster than text.
+            rows = rows.sortWithinPartitions(f.xxhash64(*_partition_marks(rows, request.table)))
+        return _run(rows, table.location, lambda store, me, batches: write_rows(store, request, me, batches))
+
+    def merge(self, table: OpenTable, request: MergeRequest) -> Written:
+        session = self.frame.sparkSession
+        counts = self.counts
+        if counts is None:
+            counts = _checked_counts(self.frame, request.task.table, by_partition=True)
+        with own_interpreter(session):
+            route = routed(self.frame, counts, table, request)
+            tasks = request.task.write.parallelism or min(route.slots, _TASKS_PER_CORE * parallelism(session))
+            ordered = route.rows.repartition(max(1, tasks), SLOT).sortWithinPartitions(SLOT)
+            shipped = request.for_tasks(None if request.task.write.index_type.is_global else counts)
+            written = _run(
+                ordered, table.location, lambda store, me, batches: merge_rows(store, shipped, me, batches)
+            )
+        for frame in route.held:
+            frame.unpersist()
+        return Written(stats=written.stats, index=route.index + written.index)
 
 
 class _Problem(msgspec.Struct, frozen=True):
@@ -69,25 +107,28 @@ class _Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a task tells the driver: one per file, or one that says why there is none."""
 
     stat: WriteStat | None = None
+    index: IndexReport | None = None
     problem: _Problem | None = None
+
+
+_Body = Callable[[Store, TaskIdentity, Iterable[pa.RecordBatch]], Iterator[WriteStat | IndexReport]]
 
 
 @dataclass(frozen=True, slots=True)
 class _SparkTask:
-    """The task body as Spark ships it: the store is opened where it runs."""
+    """A task body as Spark ships it: the store is opened where it runs."""
 
     location: StoreLocation
-    request: TaskRequest
+    body: _Body
     attempts: int
     """How often Spark tries a task before it fails the job."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # Spark gives each task one core; Arrow would start a thread per core of the machine.
         pa.set_cpu_count(1)
-        store = open_store(self.location)
         try:
-            for stat in write_rows(store, self.request, _identity(), batches):
-                yield _encoded(_Outcome(stat=stat))
+            for told in self.body(open_store(self.location), _identity(), batches):
+                yield _encoded(_Outcome(stat=told) if isinstance(told, WriteStat) else _Outcome(index=told))
         except StorageUnavailable as error:
             if _attempt_number() + 1 < self.attempts:
                 raise  # Storage may answer the next attempt.
@@ -101,51 +142,63 @@ def _reported(error: HoldfastError) -> pa.RecordBatch:
     return _encoded(_Outcome(problem=_Problem(type(error).__name__, error.message, error.hint, facts)))
 
 
-def _write_frame(rows: DataFrame, location: StoreLocation, request: TaskRequest) -> Sequence[WriteStat]:
-    """Write the rows with one Spark job; the statistics of the files."""
-    ordered = rows.select(*(f.col(_quoted(name)) for name in request.schema.names))
-    if request.table.partition_by:
-        # The rows of a partition only have to stand together, and numbers sort faster than text.
-        group = f.xxhash64(*(f.col(_quoted(name)) for name in request.table.partition_by))
-        ordered = ordered.sortWithinPartitions(group)
-    with _arrow_batches(rows.sparkSession), own_interpreter(rows.sparkSession):
-        task = _SparkTask(location, request, _task_attempts(rows.sparkSession))
-        collected = ordered.mapInArrow(task, _OUTCOME).collect()
+def _run(rows: DataFrame, location: StoreLocation, body: _Body) -> Written:
+    """Write the rows with one Spark job; what its tasks tell."""
+    session = rows.sparkSession
+    task = _SparkTask(location, body, _task_attempts(session))
+    with _arrow_batches(session), own_interpreter(session):
+        collected = rows.mapInArrow(task, _OUTCOME).collect()
     outcomes = [msgspec.json.decode(row[0], type=_Outcome) for row in collected]
     for outcome in outcomes:
         if outcome.problem is not None:
             raise _rebuilt(outcome.problem)
-    return [outcome.stat for outcome in outcomes if outcome.stat is not None]
+    stats = [outcome.stat for outcome in outcomes if outcome.stat is not None]
+    reports = [outcome.index for outcome in outcomes if outcome.index is not None]
+    return Written(stats=stats, index=sum(reports, IndexReport()))
 
 
-def _check_frame(rows: DataFrame, table: TableSettings) -> None:
-    """Look for records without a key or with an impossible partition, before anything is written.
+def _partition_marks(rows: DataFrame, table: TableSettings) -> list[Column]:
+    """Columns that are equal where partitions are, the cheapest there are."""
+    if set(table.partition_types) == {PartitionType.SIMPLE}:
+        return [f.col(quoted(name)) for name in table.partition_by]
+    return [partition_path_of(rows, table)]
 
-    Reads the key columns, and the distinct partition values; neither if their
-    types rule trouble out.
+
+def _may_be_refused(rows: DataFrame, table: TableSettings, *, by_partition: bool) -> bool:
+    """Whether the types of the columns leave room for a record without a key or an impossible partition."""
+    if _bad_key([rows.schema[name] for name in table.record_key]) is not None:
+        return True
+    kinds = [rows.schema[name].dataType for name in table.partition_by] if by_partition else []
+    is_computed = bool(kinds) and set(table.partition_types) != {PartitionType.SIMPLE}
+    return is_computed or any(isinstance(kind, spark.StringType) for kind in kinds)
+
+
+def _checked_counts(rows: DataFrame, table: TableSettings, *, by_partition: bool) -> dict[str, int]:
+    """The rows of each partition, counted in one pass that also refuses what cannot be stored.
+
+    Reads the key and partition columns only.
     """
-    fields = {field.name: field for field in rows.schema.fields}
-    bad_key = _bad_key([fields[name] for name in table.record_key])
-    if bad_key is not None and rows.filter(bad_key).limit(1).count():
-        raise InvalidRequest(
-            "a record has no key",
-            columns=", ".join(table.record_key),
-            hint="every record needs a key that is neither null nor empty",
-        )
-    if any(isinstance(fields[name].dataType, spark.StringType) for name in table.partition_by):
-        columns = [f.col(_quoted(name)).cast("string") for name in table.partition_by]
-        for values in rows.select(*columns).distinct().toLocalIterator():
-            path = partition_path(
-                table.partition_by, list(values), hive_style=table.hive_style, url_encode=table.url_encode
+    bad_key = _bad_key([rows.schema[name] for name in table.record_key])
+    path = partition_path_of(rows, table) if by_partition else f.lit("")
+    bad = f.lit(0) if bad_key is None else f.sum(bad_key.cast("int"))
+    with own_interpreter(rows.sparkSession):
+        counted = rows.groupBy(path.alias("path")).agg(f.count(f.lit(1)), bad).collect()
+    for path_of_rows, _, bad_keys in counted:
+        check_partition_path(path_of_rows)
+        if bad_keys:
+            raise InvalidRequest(
+                "a record has no key",
+                columns=", ".join(table.record_key),
+                hint="every record needs a key that is neither null nor empty",
             )
-            check_partition_path(path)
+    return {path_of_rows: count for path_of_rows, count, _ in counted}
 
 
 def _bad_key(fields: list[spark.StructField]) -> Column | None:
     """True for rows without a key; None if no row can be without one."""
     condition: Column | None = None
     for field in fields:
-        column = f.col(_quoted(field.name))
+        column = f.col(quoted(field.name))
         is_text = isinstance(field.dataType, spark.StringType)
         if not field.nullable and not is_text:
             return None
@@ -201,7 +254,3 @@ def _rebuilt(problem: _Problem) -> HoldfastError:
     assert issubclass(kind, HoldfastError)
     error: HoldfastError = kind(problem.message, hint=problem.hint, **problem.facts)
     return error
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

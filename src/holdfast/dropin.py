@@ -1,0 +1,94 @@
+"""Drop-in for jobs written for Hudi: one call that takes the options they already have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from holdfast.clock import SystemClock
+from holdfast.config.datasource import PARTITIONS_TO_DELETE, Operation, OptionValue, SourceWrite
+from holdfast.config.options import HONOURED
+from holdfast.errors import InvalidOption, InvalidRequest, TableExists
+from holdfast.host import SystemHost
+from holdfast.lake import Table, table_exists
+from holdfast.model.reports import Commit
+from holdfast.storage.open import location_of
+from holdfast.table.target import open_target
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+
+class _Mode(StrEnum):
+    APPEND = "append"
+    OVERWRITE = "overwrite"
+    ERROR_IF_EXISTS = "errorifexists"
+    IGNORE = "ignore"
+
+
+def write(
+    df: DataFrame | pa.Table,
+    path: str,
+    options: Mapping[str, OptionValue],
+    mode: str = "append",
+    *,
+    storage_options: Mapping[str, str] | None = None,
+) -> Commit | None:
+    """Write as a Hudi job with these options would, creating the table when it is absent.
+
+    `mode` is `append`, `overwrite` (replaces every row in one commit, which can
+    be taken back), `errorifexists` or `ignore` (then None if there is a table).
+    `InvalidOption` names any option that cannot be honoured or contradicts the table.
+    """
+    request = SourceWrite.from_options(options)
+    operation = request.operation or Operation.UPSERT
+    wanted = _mode(mode)
+    if operation.is_delete and wanted is not _Mode.APPEND:
+        raise InvalidOption("this operation needs mode append", operation=operation, mode=wanted)
+    if operation is Operation.DELETE_PARTITION and not request.partitions:
+        raise InvalidOption("no partition to delete is named", hint=f"set {PARTITIONS_TO_DELETE}")
+    exists = table_exists(path, storage_options=storage_options)
+    if exists and wanted is _Mode.IGNORE:
+        return None
+    if exists and wanted is _Mode.ERROR_IF_EXISTS:
+        raise TableExists("there is already a table here", path=path, hint="use mode append or overwrite")
+    table = Table(
+        open_target(
+            location_of(path, storage_options),
+            request,
+            columns=_columns(df),
+            clock=SystemClock(),
+            host=SystemHost(),
+        )
+    )
+    if operation is Operation.DELETE_PARTITION:
+        return table.delete_partitions(list(request.partitions), options=request.options)
+    if exists and wanted is _Mode.OVERWRITE:
+        return table.insert_overwrite_table(df, options=_replacing(operation) | dict(request.options))
+    # Each of the other operations is called as its verb is.
+    verb: Callable[..., Commit] = getattr(table, operation)
+    return verb(df, options=request.options)
+
+
+def _mode(text: str) -> _Mode:
+    spelled = str(text).lower()
+    if spelled in ("error", "default"):
+        return _Mode.ERROR_IF_EXISTS
+    if spelled not in tuple(_Mode):
+        raise InvalidOption("unknown mode", mode=text, hint="use " + ", ".join(_Mode))
+    return _Mode(spelled)
+
+
+def _columns(df: object) -> list[str]:
+    for spelling in ("column_names", "columns"):
+        columns = getattr(df, spelling, None)
+        if isinstance(columns, list):
+            return columns
+    raise InvalidRequest("rows must be a Spark DataFrame or a pyarrow Table", given=type(df).__name__)
+
+
+def _replacing(operation: Operation) -> dict[str, str]:
+    """An upsert reduces its rows to one per key, also into a table that it replaces."""
+    return {HONOURED["combines_inserts"][0]: "true"} if operation is Operation.UPSERT else {}

@@ -1,0 +1,250 @@
+"""Writes through Spark's data source: one write whose two halves run in different processes.
+
+Spark makes the writer in one process of its driver, ships it to the tasks and
+commits or aborts in another process, which may come much later or never. So
+the write stops where rows are to be written, with everything it has done so
+far in the ledger and on the timeline, and the second half takes it up there as
+the same owner. The owner is the Spark application: it is alive for as long as
+a second half can come.
+"""
+
+import os
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import types as spark
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from holdfast.clock import SystemClock
+from holdfast.config.datasource import OPERATION, Operation, SourceWrite
+from holdfast.config.table import TableSettings
+from holdfast.config.write import WriteSettings
+from holdfast.engines.spark.types import arrow_schema_of
+from holdfast.errors import Fenced, HoldfastError, InvalidOption, StorageUnavailable
+from holdfast.format.commits import WriteStat
+from holdfast.host import Liveness, Owner, SystemHost
+from holdfast.model.instant import InstantTime
+from holdfast.model.reports import Commit
+from holdfast.services.rollback import FailedWrite, roll_back
+from holdfast.storage.open import open_store
+from holdfast.storage.store import StoreLocation
+from holdfast.table.opened import OpenTable, open_existing
+from holdfast.table.target import open_target
+from holdfast.write import operations
+from holdfast.write.merge_task import MergeRequest
+from holdfast.write.rows import Rows, Written
+from holdfast.write.task import TaskIdentity, TaskRequest, write_rows
+
+_SORTED_BYTES = 128 * 1024 * 1024
+"""How many bytes of rows a task sorts at a time; it holds about three times as many."""
+_BATCH_ROWS = 50_000
+
+_Verb = Callable[[OpenTable, Rows, WriteSettings], Commit]
+
+
+def begin_write(
+    location: StoreLocation, options: Mapping[str, str], schema: spark.StructType, *, overwrite: bool
+) -> "SourceWriter":
+    """Begin a write and stop before the first row; the writer that goes on with it."""
+    request = SourceWrite.from_options(options)
+    verb = _verb(request.operation, overwrite=overwrite)
+    clock = SystemClock()
+    host = _ApplicationHost(_application(clock.unique()))
+    table = open_target(location, request, columns=schema.names, clock=clock, host=host)
+    settings = WriteSettings.from_options(request.options)
+    columns = arrow_schema_of(schema)
+    try:
+        verb(table, _TaskRows(columns), settings)
+    except _Handover as handover:
+        return SourceWriter(location, handover.task, columns, verb, host)
+    raise AssertionError("a write does not end before its rows are written")
+
+
+class SourceWriter(DataSourceArrowWriter):
+    """A write that has begun: tasks write its files, the driver decides it."""
+
+    def __init__(
+        self,
+        location: StoreLocation,
+        task: TaskRequest,
+        columns: pa.Schema,
+        verb: _Verb,
+        host: "_ApplicationHost",
+    ) -> None:
+        self._location = location
+        self._task = task
+        self._columns = columns
+        self._verb = verb
+        self._host = host
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write the rows of one task. Bad rows are reported: trying them again would not help."""
+        # Spark gives each task one core; Arrow would start a thread per core of the machine.
+        pa.set_cpu_count(1)
+        store = open_store(self._location)
+        batches = _together(iterator, self._task.table)
+        try:
+            return _Message(tuple(write_rows(store, self._task, _identity(), batches)))
+        except StorageUnavailable:
+            raise  # Storage may answer the next attempt.
+        except HoldfastError as error:
+            return _Message((), error)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Decide and publish what the tasks wrote."""
+        written = [message for message in messages if isinstance(message, _Message)]
+        assert len(written) == len(messages), "every task of a job that succeeded sends a message"
+        for message in written:
+            if message.problem is not None:
+                raise message.problem
+        rows = _WrittenRows(self._columns, self._task.instant, [s for m in written for s in m.stats])
+        self._verb(self._opened(), rows, self._task.write)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Roll the write back, unless it is decided. What the tasks left is known by its markers."""
+        table = self._opened()
+        instant = self._task.instant
+        if instant in table.ledger.read().begun:
+            roll_back(
+                table, FailedWrite(instant, self._task.action, None, None), reason="the Spark job failed"
+            )
+
+    def _opened(self) -> OpenTable:
+        store = open_store(self._location)
+        return open_existing(store, self._location, clock=SystemClock(), host=self._host)
+
+
+@dataclass(frozen=True)
+class _Message(WriterCommitMessage):
+    """What one task did."""
+
+    stats: tuple[WriteStat, ...]
+    problem: HoldfastError | None = None
+
+
+class _Handover(BaseException):
+    """Ends the first half. Not an Exception: the write has not failed and is not rolled back."""
+
+    def __init__(self, task: TaskRequest) -> None:
+        super().__init__("the second half goes on from here")
+        self.task = task
+
+
+@dataclass(frozen=True)
+class _TaskRows:
+    """Rows that pass through Spark's tasks and not through this process."""
+
+    columns: pa.Schema
+
+    def schema(self) -> pa.Schema:
+        return self.columns
+
+    def prepared(self, schema: pa.Schema, table: TableSettings, *, by_partition: bool = True) -> Self:
+        return self
+
+    def write(self, table: OpenTable, request: TaskRequest) -> Written:
+        raise _Handover(request)
+
+    def merge(self, table: OpenTable, request: MergeRequest) -> Written:
+        raise _needs_shuffle("this option of the write")
+
+
+@dataclass(frozen=True)
+class _WrittenRows(_TaskRows):
+    """The same rows when the tasks have written them, under that instant."""
+
+    instant: InstantTime
+    stats: Sequence[WriteStat]
+
+    def write(self, table: OpenTable, request: TaskRequest) -> Written:
+        if request.instant != self.instant:
+            raise Fenced(
+                "this write was rolled back by another process",
+                instant=self.instant,
+                hint="nothing of it is visible; run the write again",
+            )
+        return Written(stats=self.stats)
+
+
+@dataclass(frozen=True)
+class _ApplicationHost:
+    """The host of a write that belongs to a Spark application, whichever process of it acts."""
+
+    application: Owner
+
+    def owner(self, token: str) -> Owner:
+        return self.application
+
+    def liveness(self, owner: Owner) -> Liveness:
+        return Liveness.ALIVE if owner == self.application else SystemHost().liveness(owner)
+
+
+def _application(token: str) -> Owner:
+    """The JVM that started this process, as an owner; this process if none is found."""
+    ours = SystemHost().owner(token)
+    pid = os.getppid()
+    while pid > 1:
+        try:
+            with open(f"/proc/{pid}/stat", encoding="latin-1") as file:
+                name, _, rest = file.read().partition("(")[2].rpartition(")")
+        except OSError:
+            break
+        fields = rest.split()
+        if name == "java":
+            return replace(ours, pid=pid, started=fields[19])
+        pid = int(fields[1])
+    return ours
+
+
+def _verb(given: Operation | None, *, overwrite: bool) -> _Verb:
+    """What to carry out. Only what needs no shuffle: this door to Spark has none."""
+    if given in (Operation.BULK_INSERT, Operation.INSERT):
+        return operations.insert_overwrite_table if overwrite else operations.bulk_insert
+    if overwrite and given in (None, Operation.INSERT_OVERWRITE_TABLE):
+        return operations.insert_overwrite_table
+    raise _needs_shuffle(given or f"{Operation.UPSERT}, the default")
+
+
+def _needs_shuffle(what: str) -> InvalidOption:
+    return InvalidOption(
+        "this needs a shuffle, which Spark does not offer to Python data sources",
+        operation=what,
+        hint=f"call holdfast.write(df, path, options), or set {OPERATION} to bulk_insert",
+    )
+
+
+def _together(batches: Iterable[pa.RecordBatch], table: TableSettings) -> Iterator[pa.RecordBatch]:
+    """The rows in an order in which those of a partition stand together, a stretch at a time."""
+    if not table.partition_by:
+        yield from batches
+        return
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        held.append(batch)
+        size += batch.nbytes
+        if size >= _SORTED_BYTES:
+            yield from _sorted(held, table)
+            held, size = [], 0
+    yield from _sorted(held, table)
+
+
+def _sorted(held: list[pa.RecordBatch], table: TableSettings) -> Iterator[pa.RecordBatch]:
+    if held:
+        by = [(name, "ascending") for name in table.partition_by]
+        yield from pa.Table.from_batches(held).sort_by(by).to_batches(max_chunksize=_BATCH_ROWS)
+
+
+def _identity() -> TaskIdentity:
+    context = TaskContext.get()
+    assert context is not None, "a task body runs in a task"
+    return TaskIdentity(
+        task=context.partitionId(),
+        stage=context.stageId(),
+        attempt=context.taskAttemptId(),
+        file_prefix=str(uuid.uuid4()),
+    )

@@ -1,0 +1,291 @@
+"""The new version of a base file: column chunks that did not change are copied as bytes.
+
+Only what changed is decoded and encoded again: in a row group without changes
+nothing but the name of the file, in one with updates the columns they differ
+in, in one with removals all. One row group is held at a time.
+"""
+
+import io
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from holdfast.files.base_file import Encoding, footer_entries, parquet_writer
+from holdfast.files.chunk_file import ChunkFile, ParquetSource, copyable_columns
+from holdfast.files.conform import conformed
+from holdfast.files.key_footer import KeyFooter
+from holdfast.files.meta_columns import (
+    COMMIT_TIME,
+    FILE_NAME,
+    META_FIELDS,
+    PARTITION_PATH,
+    RECORD_KEY,
+    SEQUENCE,
+    constant_column,
+    meta_columns,
+    numbered_column,
+    replaced,
+)
+from holdfast.format.commits import WriteStat
+from holdfast.format.schemas import META_COLUMNS
+from holdfast.model.names import BaseFileName, in_partition
+from holdfast.storage.store import Store
+
+Positions = npt.NDArray[np.int64]
+
+_ROW_GROUP_ROWS = 200_000
+_SMALL_ROW_GROUP_ROWS = 25_000
+"""Row groups at the end of a file that are smaller are put together when rows are added."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroupChanges:
+    """What happens to one row group: positions in it, and the incoming rows that replace the updated ones."""
+
+    updated: Positions
+    sources: Positions
+    removed: Positions
+
+    def __bool__(self) -> bool:
+        return len(self.updated) > 0 or len(self.removed) > 0
+
+
+class MergedFileWriter:
+    """Writes one new version. Call `close`, or `discard` if it must not appear."""
+
+    def __init__(
+        self,
+        store: Store,
+        name: BaseFileName,
+        partition: str,
+        encoding: Encoding,
+        *,
+        old: pq.ParquetFile,
+        old_path: str,
+        fixed: Sequence[str],
+        keys: KeyFooter | None,
+    ) -> None:
+        """`fixed` are data columns that a row with the same key always has the same values in.
+
+        `keys` is what the footer shall say about the keys; if None, it is made from them.
+        """
+        self._name = name
+        self._partition = partition
+        self._encoding = encoding
+        self._old = old
+        self._fixed = frozenset((RECORD_KEY, PARTITION_PATH, *fixed))
+        self._keys = keys
+        self._seen_keys: list[pa.Array] = []
+        self._task = int(name.write_token.partition("-")[0])
+        self._next_number = 0
+        self._rows = 0
+        self.path = in_partition(partition, str(name))
+        self._stack = ExitStack()
+        self._sink = self._stack.enter_context(store.upload(self.path))
+        self._source = ParquetSource(self._stack.enter_context(store.open(old_path)))
+        template = self._encoded(self._schema.empty_table()).footer
+        self._copyable = copyable_columns(self._source.footer, template)
+        self._leaves = [leaf.path[0] for leaf in template.leaves]
+        self._file = ChunkFile(self._sink, template=template)
+        self._file_names: tuple[int, ParquetSource] | None = None
+
+    @property
+    def _schema(self) -> pa.Schema:
+        return pa.schema([*META_FIELDS, *self._encoding.schema])
+
+    def copy(
+        self, row_groups: Sequence[RowGroupChanges], incoming: pa.Table, *, added: int
+    ) -> list[pa.Table]:
+        """Write the old file's row groups with the changes; what remains is to be passed to `add`.
+
+        These are small row groups at the end, if `added` rows follow.
+        """
+        first_small = self._first_small(len(row_groups), added)
+        for number, change in enumerate(row_groups[:first_small]):
+            self._copy_row_group(number, change, incoming)
+        return [
+            self._merged(number, change, incoming)
+            for number, change in enumerate(row_groups[first_small:], first_small)
+        ]
+
+    def add(self, small: Sequence[pa.Table], rows: pa.Table, keys: pa.StringArray) -> None:
+        """Write what `copy` left, and new rows, already in the encoding's schema."""
+        new = [self._with_meta(rows, keys)] if rows.num_rows > 0 else []
+        together = pa.concat_tables([self._schema.empty_table(), *small, *new])
+        for start in range(0, together.num_rows, _ROW_GROUP_ROWS):
+            self._write_encoded(together.slice(start, _ROW_GROUP_ROWS))
+
+    def close(self) -> WriteStat:
+        """Finish the file; it is durable and visible to listings when this returns."""
+        keys = self._keys
+        if keys is None:
+            held = pa.chunked_array(self._seen_keys, pa.string())
+            keys = KeyFooter.of_keys(held, error_rate=self._encoding.bloom_error_rate)
+        self._file.close(footer_entries(self._encoding, keys))
+        size = self._sink.tell()
+        self._stack.close()
+        return WriteStat(
+            file_id=self._name.file_id,
+            path=self.path,
+            partition_path=self._partition,
+            num_writes=self._rows,
+            total_write_bytes=size,
+            file_size_in_bytes=size,
+        )
+
+    def discard(self, error: BaseException) -> None:
+        """Leave nothing of the file."""
+        self._stack.__exit__(type(error), error, error.__traceback__)
+
+    def _with_meta(self, rows: pa.Table, keys: pa.StringArray) -> pa.Table:
+        meta = meta_columns(
+            keys,
+            instant=self._name.instant,
+            task=self._task,
+            first_row=self._next_number,
+            partition=self._partition,
+            file_name=str(self._name),
+        )
+        return pa.table([*meta, *rows.columns], schema=self._schema)
+
+    def _first_small(self, count: int, added: int) -> int:
+        """The first of the small row groups at the end, if they are to be put together."""
+        first = count
+        while first > 0 and self._old.metadata.row_group(first - 1).num_rows < _SMALL_ROW_GROUP_ROWS:
+            first -= 1
+        return first if added or count - first > 1 else count
+
+    def _copy_row_group(self, number: int, change: RowGroupChanges, incoming: pa.Table) -> None:
+        if len(change.removed) > 0:
+            self._write_encoded(self._merged(number, change, incoming))
+            return
+        rows = self._old.metadata.row_group(number).num_rows
+        changed = self._changed_columns(number, change, incoming)
+        encoded = self._encoded(changed) if changed.num_columns else None
+        names = self._names_of(rows)
+        chunks = []
+        for column in self._leaves:
+            if column == FILE_NAME:
+                chunks.append((names, 0))
+            elif encoded is not None and column in changed.column_names:
+                chunks.append((encoded, 0))
+            else:
+                chunks.append((self._source, number))
+        self._file.add_row_group(rows, chunks)
+        self._count(number, rows)
+
+    def _changed_columns(self, number: int, change: RowGroupChanges, incoming: pa.Table) -> pa.Table:
+        """The columns of a row group that cannot be copied, but for the file's name."""
+        wanted = [name for name in self._schema.names if name != FILE_NAME]
+        if not change:
+            wanted = [name for name in wanted if name not in self._copyable]
+        else:
+            wanted = [name for name in wanted if name not in self._fixed & self._copyable]
+        columns: dict[str, pa.Array] = {}
+        for name in wanted:
+            column = self._updated_column(number, name, change, incoming)
+            if column is not None:
+                columns[name] = column
+        fields = [self._schema.field(name) for name in columns]
+        return pa.table(list(columns.values()), schema=pa.schema(fields))
+
+    def _updated_column(
+        self, number: int, name: str, change: RowGroupChanges, incoming: pa.Table
+    ) -> pa.Array | None:
+        """A column of a row group with the updates; None if they change nothing and it can be copied."""
+        old = self._old_column(number, name)
+        if name in META_COLUMNS:
+            return self._updated_meta(name, old, change)
+        new = incoming.column(name).take(pa.array(change.sources)).combine_chunks()
+        if name in self._copyable and old.take(pa.array(change.updated)).equals(new):
+            return None
+        return replaced(old, change.updated, new)
+
+    def _updated_meta(self, name: str, old: pa.Array, change: RowGroupChanges) -> pa.Array:
+        if name == COMMIT_TIME:
+            codes = old.indices.to_numpy().copy()
+            codes[change.updated] = len(old.dictionary)
+            times = pa.concat_arrays([old.dictionary, pa.array([self._name.instant], pa.string())])
+            return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), times)
+        if name == SEQUENCE:
+            prefix = f"{self._name.instant}_{self._task}_"
+            return replaced(old, change.updated, numbered_column(prefix, self._next_number + change.updated))
+        if name == PARTITION_PATH:
+            return constant_column(self._partition, len(old))
+        if name == FILE_NAME:
+            return constant_column(str(self._name), len(old))
+        return old
+
+    def _merged(self, number: int, change: RowGroupChanges, incoming: pa.Table) -> pa.Table:
+        """A whole row group with updates and removals."""
+        columns: list[pa.Array] = []
+        for name in self._schema.names:
+            old = self._old_column(number, name)
+            if name in META_COLUMNS:
+                columns.append(self._updated_meta(name, old, change))
+            elif len(change.updated) > 0:
+                new = incoming.column(name).take(pa.array(change.sources)).combine_chunks()
+                columns.append(replaced(old, change.updated, new))
+            else:
+                columns.append(old)
+        rows = pa.table(columns, schema=self._schema)
+        self._next_number += rows.num_rows
+        if len(change.removed) == 0:
+            return rows
+        kept = np.ones(rows.num_rows, dtype=np.bool_)
+        kept[change.removed] = False
+        return rows.filter(pa.array(kept))
+
+    def _old_column(self, number: int, name: str) -> pa.Array:
+        """A column of the old file, in the type it is stored in now."""
+        rows = self._old.metadata.row_group(number).num_rows
+        if name in META_COLUMNS:
+            return _whole(self._old.read_row_group(number, columns=[name]).column(0))
+        field = self._encoding.schema.field(name)
+        if name not in self._old.schema_arrow.names:
+            return pa.nulls(rows, field.type)
+        stored = self._old.read_row_group(number, columns=[name])
+        return _whole(conformed(stored, pa.schema([field])).column(0))
+
+    def _names_of(self, rows: int) -> ParquetSource:
+        """The column of file names for a row group of so many rows; most have the same number."""
+        if self._file_names is None or self._file_names[0] != rows:
+            names = pa.table([constant_column(str(self._name), rows)], names=[FILE_NAME])
+            self._file_names = rows, self._encoded(names)
+        return self._file_names[1]
+
+    def _write_encoded(self, rows: pa.Table) -> None:
+        if rows.num_rows == 0:
+            return
+        source = self._encoded(rows)
+        self._file.add_row_group(rows.num_rows, [(source, 0)] * len(self._leaves))
+        self._rows += rows.num_rows
+        if self._keys is None:
+            self._seen_keys.append(_whole(rows.column(RECORD_KEY)))
+
+    def _count(self, number: int, rows: int) -> None:
+        self._rows += rows
+        self._next_number += rows
+        if self._keys is None:
+            self._seen_keys.append(self._old_column(number, RECORD_KEY))
+
+    def _encoded(self, rows: pa.Table) -> ParquetSource:
+        """The columns as one row group of a Parquet file in memory."""
+        sink = io.BytesIO()
+        with parquet_writer(sink, rows.schema, self._encoding) as writer:
+            if rows.num_rows > 0:
+                writer.write_table(rows, row_group_size=rows.num_rows)
+        sink.seek(0)
+        return ParquetSource(sink)
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    if pa.types.is_dictionary(column.type):
+        column = column.unify_dictionaries()
+    whole = column.combine_chunks()
+    return whole if isinstance(whole, pa.Array) else pa.concat_arrays(whole.chunks)

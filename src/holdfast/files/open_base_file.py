@@ -1,0 +1,54 @@
+"""Opening a base file to read it, with everything checked that can be."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from holdfast.errors import SchemaMismatch, TableDamaged
+from holdfast.format.malformed import Malformed
+from holdfast.format.schemas import arrow_schema, without_meta_columns
+from holdfast.storage.store import Store
+
+_OUR_WRITER = "parquet-cpp-arrow"
+
+
+@contextmanager
+def opened_base_file(
+    store: Store, path: str, *, dictionaries: Sequence[str] = ()
+) -> Iterator[pq.ParquetFile]:
+    """One base file; whatever cannot be read in this block is damage.
+
+    The columns named in `dictionaries` come as dictionaries.
+    """
+    try:
+        with (
+            store.open(path) as source,
+            pq.ParquetFile(
+                source, page_checksum_verification=True, read_dictionary=list(dictionaries)
+            ) as file,
+        ):
+            _check_columns(file, path)
+            yield file
+    except FileNotFoundError as error:
+        raise TableDamaged("a data file is missing", file=path) from error
+    except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError, Malformed, SchemaMismatch) as error:
+        raise TableDamaged("a data file cannot be read", file=path, cause=error) from error
+
+
+def _check_columns(file: pq.ParquetFile, path: str) -> None:
+    """Compare the columns with the schema stored beside them: a footer has no checksum of its own.
+
+    A damaged name would otherwise be a column that is not there, and read as nulls.
+    """
+    said = (file.metadata.metadata or {}).get(b"parquet.avro.schema")
+    if said is None:
+        return
+    found, expected = file.schema_arrow, arrow_schema(said.decode())
+    if file.metadata.created_by.startswith(_OUR_WRITER):
+        is_whole = without_meta_columns(found) == without_meta_columns(expected)
+    else:
+        is_whole = set(found.names) >= set(without_meta_columns(expected).names)
+    if not is_whole:
+        raise TableDamaged("a data file's columns are not those it was written with", file=path)

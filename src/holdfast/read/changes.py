@@ -1,0 +1,92 @@
+"""Changes: the rows that the commits of a range wrote, each in its latest state.
+
+A row lies in a file at least as young as the row itself, and the name of a
+file says which commit wrote it. So only files written after the start of the
+range, in their version as of its end, are opened; and such a version has no
+row younger than the end. Commits that are archived by now need no exception.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.errors import InvalidRequest, TableDamaged, UnsupportedTable
+from holdfast.format.schemas import META_COLUMNS
+from holdfast.model.instant import InstantTime
+from holdfast.model.names import BASE_FILE_PATTERN
+from holdfast.read.arrow_rows import selected_schema
+from holdfast.read.prune import Condition, each_match
+from holdfast.read.snapshot import Moment, Snapshot, as_instant, snapshot
+from holdfast.storage.store import Store
+from holdfast.table.opened import OpenTable
+
+COMMIT_TIME = META_COLUMNS[0]
+
+
+@dataclass(frozen=True)
+class Changes:
+    since: InstantTime
+    """Rows of this instant and of older ones are not among them."""
+    snapshot: Snapshot
+    """As of the end of the range, with those files alone that commits in the range wrote."""
+
+
+def changes(table: OpenTable, *, since: Moment, until: Moment | None = None) -> Changes:
+    """What the commits in (since, until] wrote. Neither end needs to be a commit.
+
+    `SnapshotExpired` if a clean has removed the snapshot as of `until`.
+    """
+    if not table.settings.populates_meta_columns:
+        raise UnsupportedTable(
+            "the rows of this table do not say which commit wrote them", table=table.settings.name
+        )
+    start = as_instant(since)
+    end = None if until is None else as_instant(until)
+    if end is not None and start > end:
+        raise InvalidRequest("the range ends before it begins", since=start, until=end)
+    found = snapshot(table, as_of=end)
+    return Changes(start, replace(found, paths=_written_after(found.paths, start)))
+
+
+def change_schema(
+    schema: pa.Schema | None, *, columns: Sequence[str] | None, meta_columns: bool
+) -> pa.Schema:
+    """As `selected_schema`; the commit time is always there, first unless it is asked for elsewhere."""
+    selected = selected_schema(schema, columns=columns, meta_columns=meta_columns)
+    if COMMIT_TIME in selected.names:
+        return selected
+    return selected.insert(0, pa.field(COMMIT_TIME, pa.string()))
+
+
+def read_changes(store: Store, changes: Changes, schema: pa.Schema) -> pa.Table:
+    """All rows of the changes, in a schema made by `change_schema`."""
+    return pa.concat_tables([schema.empty_table(), *each_change(store, changes, schema)])
+
+
+def each_change(store: Store, changes: Changes, schema: pa.Schema) -> Iterator[pa.Table]:
+    """The same rows part by part, at most one row group of one file in memory."""
+    is_changed = pc.field(COMMIT_TIME) > changes.since
+    for path in changes.snapshot.paths:
+        for rows in each_match(store, path, schema, [Condition(COMMIT_TIME, is_changed)]):
+            if rows[COMMIT_TIME].null_count:
+                raise TableDamaged("a data file has rows without a commit time", file=path)
+            # A file that holds the commit times in another form was not filtered yet.
+            changed = rows.filter(is_changed)
+            if changed.num_rows:
+                yield changed
+
+
+def count_changes(store: Store, changes: Changes) -> int:
+    """How many rows the changes have, by their commit times alone."""
+    schema = pa.schema([(COMMIT_TIME, pa.string())])
+    return sum(part.num_rows for part in each_change(store, changes, schema))
+
+
+def _written_after(paths: list[str], since: InstantTime) -> list[str]:
+    """Leave out the files whose names say that an older commit wrote them."""
+    column = pa.array(paths, pa.string())
+    written = pc.struct_field(pc.extract_regex(column, BASE_FILE_PATTERN), "instant")
+    kept: list[str] = column.filter(pc.fill_null(pc.greater(written, since), True)).to_pylist()
+    return kept

@@ -1,0 +1,84 @@
+"""Gathering: the rows of one slot, from a stream in which the rows of a slot stand together.
+
+A slot is what one call of the merge works on: all rows that may meet in a
+file group. Large ones wait on local disk and are mapped into memory, so what
+a task holds does not grow with them.
+"""
+
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+SLOT = "_holdfast_slot"
+"""The column that says which slot a row is of."""
+
+_HELD_BYTES = 256 * 1024 * 1024
+
+
+def slots(batches: Iterable[pa.RecordBatch], *, held_bytes: int = _HELD_BYTES) -> Iterator[pa.Table]:
+    """The rows of one slot after the other, without the slot's column."""
+    pile: _Pile | None = None
+    current: int | None = None
+    try:
+        for batch in batches:
+            if batch.num_rows == 0:
+                continue
+            numbers = batch.column(SLOT).to_numpy()
+            rows = batch.drop_columns([SLOT])
+            starts: npt.NDArray[np.int64] = np.flatnonzero(np.append(True, numbers[1:] != numbers[:-1]))
+            for start, end in zip(starts, [*starts[1:], len(numbers)], strict=True):
+                if numbers[start] != current:
+                    if pile is not None:
+                        yield pile.rows()
+                        pile.close()
+                    pile, current = _Pile(held_bytes), int(numbers[start])
+                assert pile is not None, "a slot has begun"
+                pile.add(rows.slice(start, end - start))
+        if pile is not None:
+            yield pile.rows()
+    finally:
+        if pile is not None:
+            pile.close()
+
+
+class _Pile:
+    """Batches that wait for the rest of their slot."""
+
+    def __init__(self, held_bytes: int) -> None:
+        self._held_bytes = held_bytes
+        self._batches: list[pa.RecordBatch] = []
+        self._bytes = 0
+        self._file: str | None = None
+        self._writer: pa.ipc.RecordBatchFileWriter | None = None
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self._batches.append(batch)
+        self._bytes += batch.nbytes
+        if self._bytes > self._held_bytes:
+            self._spill()
+
+    def rows(self) -> pa.Table:
+        if self._writer is None:
+            return pa.Table.from_batches(self._batches)
+        self._spill()
+        self._writer.close()
+        with pa.memory_map(self._file) as source:
+            return pa.ipc.open_file(source).read_all()
+
+    def close(self) -> None:
+        if self._file is not None:
+            os.unlink(self._file)
+            self._file = None
+
+    def _spill(self) -> None:
+        if self._writer is None:
+            descriptor, self._file = tempfile.mkstemp(prefix="holdfast-", suffix=".arrow")
+            os.close(descriptor)
+            self._writer = pa.ipc.new_file(self._file, self._batches[0].schema)
+        for batch in self._batches:
+            self._writer.write_batch(batch)
+        self._batches, self._bytes = [], 0

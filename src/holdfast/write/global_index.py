@@ -1,0 +1,109 @@
+"""Global indexes without Spark: where in the whole table each incoming key is.
+
+A key names one record of the table, whichever partition it is in. A record
+whose partition column changed either moves there (it is removed where it was)
+or is updated where it is.
+"""
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.files.key_footer import Verdict
+from holdfast.files.merge import Changes, Incoming, opened_old_version
+from holdfast.files.merged_file import Positions
+from holdfast.model.reports import IndexReport
+from holdfast.storage.store import Store
+from holdfast.write.layout import FileGroup, insertion_targets
+from holdfast.write.merge_task import (
+    REMOVES,
+    TARGET,
+    MergeRequest,
+    asked_footer,
+    incoming_rows,
+    newest_of_each_key,
+    partition_paths,
+)
+
+
+def globally_located(store: Store, rows: pa.Table, request: MergeRequest) -> tuple[pa.Table, IndexReport]:
+    """The rows with the base file each belongs to, and those that remove what has moved."""
+    incoming = newest_of_each_key(incoming_rows(rows, request), request.task.table.ordering)
+    partitions = _partitions(incoming, request)
+    located = _Located(incoming)
+    report = IndexReport()
+    for group in (group for members in request.groups.values() for group in members):
+        changes, asked = _looked_up(store, group, incoming, request)
+        report += asked
+        located.add(group, changes, partitions, moves=request.task.write.moves_records)
+    located.add_new(partitions, request)
+    return located.rows(), report
+
+
+def _looked_up(
+    store: Store, group: FileGroup, incoming: Incoming, request: MergeRequest
+) -> tuple[Changes, IndexReport]:
+    with opened_old_version(store, group.path) as old:
+        verdict, report = asked_footer(old, incoming.keys, request)
+        if verdict is not Verdict.MAYBE:
+            return Changes.none(old), report
+        return old.changes(incoming, ordering=request.deciding_column), report
+
+
+def _partitions(incoming: Incoming, request: MergeRequest) -> pa.Array | None:
+    """The partition of each row; None if the rows do not say, as those of a delete need not."""
+    if not request.task.table.partition_by:
+        return pa.array([""]).take(pa.array(np.zeros(len(incoming.keys), dtype=np.int64)))
+    paths = partition_paths(incoming.rows, request)
+    return None if paths is None else paths.dictionary_decode()
+
+
+class _Located:
+    """Pairs of a row and the base file it goes to."""
+
+    def __init__(self, incoming: Incoming) -> None:
+        self._incoming = incoming
+        self._sources: list[Positions] = []
+        self._targets: list[str] = []
+        self._removes: list[bool] = []
+        self._is_new = ~incoming.removes
+
+    def add(self, group: FileGroup, changes: Changes, partitions: pa.Array | None, *, moves: bool) -> None:
+        """Rows whose key a file group holds."""
+        found = changes.found
+        leaves = np.zeros(len(found), dtype=np.bool_)
+        if moves and partitions is not None:
+            own = partitions.take(pa.array(found)).to_numpy(zero_copy_only=False)
+            leaves = (own != group.partition) & ~self._incoming.removes[found]
+        self._pair(found[~leaves], group.path, removes=False)
+        self._is_new[found[~leaves]] = False
+        leaving = found[leaves]
+        stays = ~np.isin(leaving, changes.won)
+        self._pair(leaving[~stays], group.path, removes=True)
+        self._is_new[leaving[stays]] = False
+
+    def add_new(self, partitions: pa.Array | None, request: MergeRequest) -> None:
+        """Rows whose key is nowhere, or leaves its partition."""
+        new = np.flatnonzero(self._is_new)
+        if len(new) == 0:
+            return
+        assert partitions is not None, "rows to be stored say their partition"
+        own = partitions.take(pa.array(new)).dictionary_encode()
+        for code, partition in enumerate(own.dictionary.to_pylist()):
+            members = new[own.indices.to_numpy() == code]
+            groups = request.groups.get(partition, ())
+            target = insertion_targets(groups, len(members), request.task.write)[0]
+            self._pair(members, target, removes=False)
+
+    def rows(self) -> pa.Table:
+        sources = np.concatenate([np.empty(0, dtype=np.int64), *self._sources])
+        counts = np.array([len(part) for part in self._sources], dtype=np.int64)
+        parts = pa.array(np.repeat(np.arange(len(counts)), counts))
+        rows = self._incoming.rows.take(pa.array(sources))
+        rows = rows.append_column(TARGET, pa.array(self._targets, pa.string()).take(parts))
+        return rows.append_column(REMOVES, pa.array(self._removes, pa.bool_()).take(parts))
+
+    def _pair(self, sources: Positions, target: str, *, removes: bool) -> None:
+        if len(sources) > 0:
+            self._sources.append(sources)
+            self._targets.append(target)
+            self._removes.append(removes)

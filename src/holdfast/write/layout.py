@@ -1,0 +1,114 @@
+"""Where rows go: the file groups a write may add to, and how many new rows each takes."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from holdfast.config.write import IndexType, WriteSettings
+from holdfast.errors import InvalidOption, TableDamaged
+from holdfast.format.buckets import bucket_of
+from holdfast.model.instant import InstantTime
+
+
+@dataclass(frozen=True, slots=True)
+class FileGroup:
+    """A file group in its newest version."""
+
+    partition: str
+    file_id: str
+    path: str
+    instant: InstantTime
+    size: int | None
+    """Of the base file; None where only a listing knows it."""
+
+
+_BUCKETS_LIKELY = 10_000
+"""Once in four hundred thousand times a random id begins with so small a decimal number."""
+
+FileGroups = Mapping[str, tuple[FileGroup, ...]]
+"""By partition."""
+
+
+def file_groups(newest: pa.Table) -> FileGroups:
+    """The file groups of a snapshot, as the view gives them."""
+    columns = (newest[name].to_pylist() for name in ("partition", "file_id", "path", "instant", "size"))
+    groups: dict[str, list[FileGroup]] = {}
+    for partition, file_id, path, instant, size in zip(*columns, strict=True):
+        groups.setdefault(partition, []).append(FileGroup(partition, file_id, path, instant, size))
+    return {partition: tuple(members) for partition, members in groups.items()}
+
+
+def check_index(groups: FileGroups, settings: WriteSettings) -> None:
+    """Refuse an index that does not fit how the table was laid out.
+
+    Version 6 of the format does not say which index a table has; its file ids
+    do, where the index is BUCKET.
+    """
+    buckets = [bucket_of(group.file_id) for members in groups.values() for group in members]
+    if settings.index_type is IndexType.BUCKET:
+        _check_buckets(groups, settings)
+    elif buckets and all(bucket is not None and bucket < _BUCKETS_LIKELY for bucket in buckets):
+        raise InvalidOption(
+            "the table's file groups are buckets; another index would break that",
+            option="hoodie.index.type",
+            value=settings.index_type,
+            hint="write with hoodie.index.type=BUCKET and the number of buckets it was made with",
+        )
+
+
+def _check_buckets(groups: FileGroups, settings: WriteSettings) -> None:
+    for partition, members in groups.items():
+        seen: set[int] = set()
+        for group in members:
+            bucket = bucket_of(group.file_id)
+            if bucket is None or bucket >= settings.bucket_count:
+                raise InvalidOption(
+                    "the table was not made with this many buckets",
+                    file_group=group.file_id,
+                    partition=partition,
+                    option="hoodie.bucket.index.num.buckets",
+                    value=settings.bucket_count,
+                )
+            if bucket in seen:
+                raise TableDamaged("a bucket has two file groups", bucket=bucket, partition=partition)
+            seen.add(bucket)
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """A file group that may take new rows."""
+
+    size: int | None
+    rows: int
+    is_rewritten: bool
+    """Whether it is written anew in any case."""
+
+
+def rows_taken(rooms: Sequence[Room], new_rows: int, settings: WriteSettings) -> list[int]:
+    """How many of the new rows each file group takes; the rest goes to new ones.
+
+    Those that are rewritten anyway come first, then the smallest.
+    """
+    taken = [0] * len(rooms)
+    small = [n for n, room in enumerate(rooms) if (room.size or math.inf) < settings.small_file_bytes]
+    for number in sorted(small, key=lambda n: (not rooms[n].is_rewritten, rooms[n].size)):
+        size, rows = rooms[number].size or 0, rooms[number].rows
+        # What a file has beside its rows makes the few rows of a small one seem long.
+        row_bytes = min(size / max(rows, 1), settings.record_bytes)
+        taken[number] = min(new_rows, max(0, int((settings.max_file_bytes - size) / row_bytes)))
+        new_rows -= taken[number]
+    return taken
+
+
+def insertion_targets(groups: Sequence[FileGroup], new_rows: int, settings: WriteSettings) -> list[str]:
+    """The base files that new rows of a partition are spread over, small ones first; empty for new ones."""
+    files = max(1, math.ceil(new_rows * settings.record_bytes / settings.max_file_bytes))
+    small = [g for g in groups if g.size is not None and g.size < settings.small_file_bytes]
+    targets = [group.path for group in sorted(small, key=lambda group: group.size or 0)[:files]]
+    return targets + [""] * (files - len(targets))
+
+
+def total_bytes(groups: Iterable[FileGroup]) -> int:
+    return sum(group.size or 0 for group in groups)

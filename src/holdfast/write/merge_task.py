@@ -1,0 +1,329 @@
+"""The part of an upsert, a delete or an insert that runs in a task: rows in, new versions out.
+
+Rows come as Arrow batches, those of a slot together. For each slot the task
+looks for the keys in the file groups that may hold them, gives new rows to
+small file groups, and writes every file group that changes once.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.config.table import TableSettings
+from holdfast.config.write import IndexType, WriteSettings
+from holdfast.files.base_file import Encoding
+from holdfast.files.conform import conformed
+from holdfast.files.key_footer import Verdict
+from holdfast.files.merge import Changes, Incoming, Mask, OldVersion, opened_old_version
+from holdfast.files.merged_file import Positions
+from holdfast.files.partition_column import partition_column
+from holdfast.format.buckets import bucket_numbers, bucket_of
+from holdfast.format.commits import WriteStat
+from holdfast.format.record_keys import text_column
+from holdfast.model.instant import InstantTime
+from holdfast.model.names import BaseFileName, in_partition, partition_of
+from holdfast.model.reports import IndexReport
+from holdfast.storage.store import Store
+from holdfast.table.markers import MERGE, leave_marker
+from holdfast.write.gather import slots
+from holdfast.write.layout import FileGroup, FileGroups, Room, rows_taken
+from holdfast.write.task import NewFiles, TaskIdentity, TaskRequest, checked_keys, withdraw_if_late
+
+TARGET = "_holdfast_target"
+"""The base file a row is known to belong to; empty for a new file group, null where the task must look."""
+REMOVES = "_holdfast_removes"
+"""Whether a row only removes its key."""
+IS_DELETED = "_hoodie_is_deleted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeRequest:
+    """What every task of a merging write needs to know."""
+
+    task: TaskRequest
+    groups: FileGroups
+    """The file groups of the partitions that rows come for."""
+    looks_up: bool
+    """Whether rows replace those with their key; if not, they are added."""
+    combines: bool
+    """Whether rows of one key are reduced to one first."""
+    removes: bool
+    """Whether the rows only name keys to be removed."""
+    written_with: Mapping[InstantTime, str] = field(default_factory=dict)
+    """Commit → the schema of the files it wrote, for engines that read many at once."""
+
+    def for_tasks(self, partitions: Iterable[str] | None) -> "MergeRequest":
+        """What tasks need of it if rows come for these partitions only; None means for any."""
+        groups = self.groups
+        if partitions is not None:
+            groups = {path: groups[path] for path in partitions if path in groups}
+        return replace(self, groups=groups, written_with={})
+
+    @property
+    def deciding_column(self) -> str | None:
+        """The column by which a stored row may win against an incoming one."""
+        table = self.task.table
+        return table.ordering if table.merges_by_event_time else None
+
+    def group_at(self, path: str) -> FileGroup:
+        """The file group whose newest base file this is."""
+        return next(g for g in self.groups[partition_of(path)] if g.path == path)
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """Rows that meet in the same file groups."""
+
+    partition: str
+    groups: tuple[FileGroup, ...]
+    """Those that may hold one of the keys."""
+    bucket: int | None
+    is_located: bool
+    """Whether the one file group given is known to be where the keys belong."""
+    incoming: Incoming
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A file group that is open, and what the rows change in it."""
+
+    group: FileGroup
+    old: OldVersion
+    changes: Changes
+
+
+def merge_rows(
+    store: Store, request: MergeRequest, identity: TaskIdentity, batches: Iterable[pa.RecordBatch]
+) -> Iterator[WriteStat | IndexReport]:
+    """Merge the batches; one stat per file as each is finished, then what the look-up took."""
+    merger = _Merger(store, request, identity)
+    for rows in slots(batches):
+        for work in _works(rows, request):
+            yield from merger.merge(work)
+    yield merger.index
+
+
+def _works(rows: pa.Table, request: MergeRequest) -> Iterator[_Work]:
+    """The rows of a slot, by the file groups they may meet in."""
+    incoming = incoming_rows(rows, request)
+    data = incoming.rows
+    targets = rows.column(TARGET).combine_chunks() if TARGET in rows.column_names else None
+    paths = partition_paths(data, request)
+    buckets = _buckets(data, request)
+    for share in _shares(rows.num_rows, [targets, paths, buckets]):
+        first = int(share[0])
+        target = targets[first].as_py() if targets is not None else None
+        partition = paths[first].as_py() if paths is not None else ""
+        bucket = buckets[first].as_py() if buckets is not None else None
+        groups = _groups(request, partition, target, bucket)
+        home = groups[0].partition if target else partition
+        mine = incoming if len(share) == rows.num_rows else incoming.only(share)
+        yield _Work(home, groups, bucket, target is not None, mine)
+
+
+def incoming_rows(rows: pa.Table, request: MergeRequest) -> Incoming:
+    """The rows in the stored schema, with their keys; `InvalidRequest` for one without."""
+    data = rows.drop_columns([name for name in (TARGET, REMOVES) if name in rows.column_names])
+    known = [field for field in request.task.schema if not request.removes or field.name in data.column_names]
+    data = conformed(data, pa.schema(known))
+    return Incoming(data, checked_keys(data, request.task.table), _removes(rows, data, request))
+
+
+def _shares(count: int, labels: Sequence[pa.Array | None]) -> list[Positions]:
+    """The rows by what all labels say, each share in the order the rows came."""
+    codes = np.zeros(count, dtype=np.int64)
+    for label in labels:
+        if label is not None:
+            encoded = label if pa.types.is_dictionary(label.type) else label.dictionary_encode("encode")
+            codes = codes * len(encoded.dictionary) + encoded.indices.to_numpy()
+    order = np.argsort(codes, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(codes[order])) + 1)
+
+
+def _removes(rows: pa.Table, data: pa.Table, request: MergeRequest) -> Mask:
+    removes = np.full(rows.num_rows, request.removes)
+    for name, source in ((REMOVES, rows), (IS_DELETED, data)):
+        if name in source.column_names and pa.types.is_boolean(source.schema.field(name).type):
+            removes |= pc.fill_null(source.column(name), False).to_numpy()
+    return removes
+
+
+def partition_paths(data: pa.Table, request: MergeRequest) -> pa.DictionaryArray | None:
+    """The partitions of the rows; None if there is one, or if the rows do not say."""
+    table = request.task.table
+    if not table.partition_by or not set(table.partition_by) <= set(data.column_names):
+        return None
+    return partition_column(data, table)
+
+
+def _buckets(data: pa.Table, request: MergeRequest) -> pa.Array | None:
+    write = request.task.write
+    if write.index_type is not IndexType.BUCKET:
+        return None
+    return pa.array(bucket_column(data, request.task.table, write))
+
+
+def bucket_column(data: pa.Table, table: TableSettings, write: WriteSettings) -> npt.NDArray[np.int64]:
+    """The bucket of each row."""
+    fields = [name.strip() for name in write.bucket_fields.split(",") if name.strip()] or table.record_key
+    texts = [text_column(name, data.column(name).combine_chunks()) for name in fields]
+    return bucket_numbers(texts, count=write.bucket_count)
+
+
+def _groups(
+    request: MergeRequest, partition: str, target: str | None, bucket: int | None
+) -> tuple[FileGroup, ...]:
+    """The file groups that may hold the keys of rows so labelled."""
+    if target == "":
+        return ()
+    if target is not None:
+        return (request.group_at(target),)
+    members = request.groups.get(partition, ())
+    if bucket is None:
+        return members
+    return tuple(group for group in members if bucket_of(group.file_id) == bucket)
+
+
+class _Merger:
+    def __init__(self, store: Store, request: MergeRequest, identity: TaskIdentity) -> None:
+        self._store = store
+        self._request = request
+        self._identity = identity
+        self._new_files = NewFiles(store, request.task, identity)
+        self.index = IndexReport()
+
+    def merge(self, work: _Work) -> Iterator[WriteStat]:
+        """Write what the rows change."""
+        incoming = work.incoming
+        if self._request.combines:
+            incoming = newest_of_each_key(incoming, self._request.task.table.ordering)
+        with ExitStack() as stack:
+            candidates = [self._candidate(stack, group, incoming, work) for group in self._asked(work)]
+            is_new = ~incoming.removes
+            for candidate in candidates:
+                is_new[candidate.changes.found] = False
+            new = np.flatnonzero(is_new)
+            for candidate, count in zip(candidates, self._placed(work, candidates, len(new)), strict=True):
+                added, new = new[:count], new[count:]
+                if candidate.changes or count:
+                    yield self._merged_file(candidate, incoming, added)
+        if len(new) > 0:
+            yield from self._new_groups(work, incoming.only(new))
+
+    def _asked(self, work: _Work) -> tuple[FileGroup, ...]:
+        """The file groups to open: all that may hold a key, or those with room for more."""
+        if self._request.looks_up or work.bucket is not None:
+            return work.groups
+        limit = self._request.task.write.small_file_bytes
+        return tuple(group for group in work.groups if group.size is not None and group.size < limit)
+
+    def _candidate(self, stack: ExitStack, group: FileGroup, incoming: Incoming, work: _Work) -> _Candidate:
+        old = stack.enter_context(opened_old_version(self._store, group.path))
+        if not self._request.looks_up:
+            return _Candidate(group, old, Changes.none(old))
+        if not work.is_located:
+            verdict, report = asked_footer(old, incoming.keys, self._request)
+            self.index += report
+            if verdict is not Verdict.MAYBE:
+                return _Candidate(group, old, Changes.none(old))
+        return _Candidate(group, old, old.changes(incoming, ordering=self._request.deciding_column))
+
+    def _placed(self, work: _Work, candidates: Sequence[_Candidate], new_rows: int) -> list[int]:
+        """How many new rows each candidate takes."""
+        if work.bucket is not None:
+            return [new_rows for _ in candidates]
+        rooms = [
+            Room(candidate.group.size, candidate.old.rows, is_rewritten=bool(candidate.changes))
+            for candidate in candidates
+        ]
+        return rows_taken(rooms, new_rows, self._request.task.write)
+
+    def _merged_file(self, candidate: _Candidate, incoming: Incoming, added: Positions) -> WriteStat:
+        request, group, old = self._request.task, candidate.group, candidate.old
+        name = BaseFileName(group.file_id, self._identity.write_token, request.instant)
+        new = incoming.only(added)
+        leave_marker(self._store, request.instant, in_partition(group.partition, str(name)), kind=MERGE)
+        writer = old.new_version(
+            self._store, name, group.partition, _encoding(request, old), added=new, fixed=_fixed(request)
+        )
+        try:
+            small = writer.copy(candidate.changes.row_groups, incoming.rows, added=len(added))
+            writer.add(small, new.rows, new.keys)
+        except BaseException as error:
+            writer.discard(error)
+            raise
+        stat = msgspec.structs.replace(
+            writer.close(),
+            prev_commit=group.instant,
+            num_inserts=len(added),
+            num_update_writes=candidate.changes.updated,
+            num_deletes=candidate.changes.removed,
+        )
+        withdraw_if_late(self._store, request, stat)
+        return stat
+
+    def _new_groups(self, work: _Work, new: Incoming) -> Iterator[WriteStat]:
+        if work.bucket is not None:
+            yield from self._new_files.write_bucket(work.partition, work.bucket, new.rows, new.keys)
+        else:
+            yield from self._new_files.write_all(work.partition, new.rows, new.keys)
+
+
+def asked_footer(old: OldVersion, keys: pa.StringArray, request: MergeRequest) -> tuple[Verdict, IndexReport]:
+    """Whether a file may hold one of the keys, asking its footer if the index does so."""
+    verdict = Verdict.MAYBE
+    if request.task.write.index_type.prunes_by_bloom:
+        verdict = old.keys.verdict(keys)
+    return verdict, IndexReport(
+        file_groups=1,
+        pruned_by_range=int(verdict is Verdict.OUT_OF_RANGE),
+        pruned_by_bloom=int(verdict is Verdict.NOT_IN_BLOOM),
+    )
+
+
+def _fixed(request: TaskRequest) -> tuple[str, ...]:
+    """Columns that rows with one key agree in: a key of several columns spells null like some texts."""
+    table = request.table
+    return () if table.has_complex_keys else table.record_key
+
+
+def _encoding(request: TaskRequest, old: OldVersion) -> Encoding:
+    return Encoding(
+        schema=request.schema,
+        table_name=request.table.name,
+        compression=request.write.compression,
+        bloom_error_rate=request.write.bloom_error_rate,
+        max_file_bytes=request.write.max_file_bytes,
+        dictionary_columns=old.dictionary_columns,
+    )
+
+
+def newest_of_each_key(incoming: Incoming, ordering: str | None) -> Incoming:
+    """One row per key: the greatest in order, of equals the last to come; null is the least."""
+    encoded = incoming.keys.dictionary_encode()
+    if len(encoded.dictionary) == len(encoded):
+        return incoming
+    columns = {"key": encoded.indices}
+    if ordering in incoming.rows.column_names:
+        values = incoming.rows.column(ordering)
+        columns |= {"has_order": values.is_valid(), "order": _ordered(values)}
+    columns["arrival"] = pa.array(np.arange(len(encoded)))
+    ranked = pc.sort_indices(
+        pa.table(columns), sort_keys=[(name, "ascending") for name in columns]
+    ).to_numpy()
+    keys = encoded.indices.to_numpy()[ranked]
+    newest = ranked[np.append(keys[1:] != keys[:-1], True)]
+    return incoming.only(np.sort(newest).astype(np.int64))
+
+
+def _ordered(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Values that sort as Java orders them: not-a-number is greater than every number."""
+    if not pa.types.is_floating(column.type):
+        return column
+    return pc.if_else(pc.is_nan(column), float("inf"), column)

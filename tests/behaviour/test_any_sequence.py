@@ -1,0 +1,465 @@
+"""After any sequence of writes hudi-rs and Holdfast read exactly the rows that a dict model holds.
+
+For each index and key generator, with both ways to merge, Hypothesis draws
+sequences of writes: batches with duplicates, nulls and ties, changes of the
+schema, writes that die or fail at some storage step. After each commit the
+snapshot and the counts are checked; at the end the table as of each commit,
+and the changes of ranges of commits.
+"""
+
+import json
+import os
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from harness.faults import Crash, CrashingStore, FailingStore
+from harness.hudi_reader import hudi_changes, hudi_schema, hudi_snapshot
+from harness.table_model import FLAG, GENERATORS, INDEXES, Outcome, Records, Row, TableModel
+from harness.world import SimulatedClock, SimulatedHost
+from holdfast.config.table import new_table_settings
+from holdfast.errors import OutcomeUnknown, StorageUnavailable
+from holdfast.format.commits import decode_commit
+from holdfast.lake import Table
+from holdfast.model.instant import State
+from holdfast.model.names import instant_file
+from holdfast.model.reports import Commit
+from holdfast.storage.disk import Disk
+from holdfast.storage.local import LocalStore
+from holdfast.storage.store import Store, StoreLocation
+from holdfast.table.opened import create_new, open_existing
+
+EXAMPLES = int(os.environ.get("HOLDFAST_SEQUENCES", "3"))
+"""Sequences per index, key generator and payload; one of them is always the shortest."""
+STEPS = 8
+BEFORE_ALL = "00000000000000000"
+
+PAYLOADS = {
+    "event time": "org.apache.hudi.common.model.DefaultHoodieRecordPayload",
+    "latest write": "org.apache.hudi.common.model.OverwriteWithLatestAvroPayload",
+}
+IDS = ("a", "b", "ü,:", "𝄞", "07", "A b", "zebra", "b/c", "\uffee", "x:1,n:2")
+VALUES = (0, -1, 7, 2**31 - 1)
+BEYOND = {pa.int32(): 0, pa.int64(): 2**40, pa.float64(): 2**40 + 0.25}
+"""What is added to a value so that it needs its type."""
+FIRST_COLUMNS = {
+    "id": pa.string(),
+    "n": pa.int32(),
+    "city": pa.string(),
+    "zone": pa.int32(),
+    "at": pa.int64(),
+    "ts": pa.int64(),
+    "v": pa.int32(),
+    "place": pa.struct({"x": pa.int32()}),
+}
+WIDER = {pa.int32(): pa.int64(), pa.int64(): pa.float64(), pa.float64(): pa.float64()}
+COMBINE = {"hoodie.combine.before.insert": "true"}
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One row before the table's columns are known."""
+
+    key: int
+    place: int
+    ordering: int | None
+    value: int
+    is_deleted: bool | None
+
+
+@dataclass(frozen=True)
+class Dress:
+    """What a batch looks like beside its values."""
+
+    is_reversed: bool = False
+    is_narrow: bool = False
+    is_sparse: bool = False
+    opens_groups: bool = False
+    """Whether new rows go to new file groups, however small the others are."""
+
+    @property
+    def options(self) -> dict[str, str]:
+        options = {}
+        if self.is_sparse:
+            options["hoodie.write.set.null.for.missing.columns"] = "true"
+        if self.opens_groups:
+            options["hoodie.parquet.small.file.limit"] = "0"
+        return options
+
+
+DRAWS = st.builds(
+    Draw,
+    key=st.integers(0, len(IDS) - 1),
+    place=st.integers(0, 2),
+    ordering=st.sampled_from((1, 2, 3, None)),
+    value=st.integers(0, len(VALUES) - 1),
+    is_deleted=st.sampled_from((False, False, None, True)),
+)
+BATCHES = st.lists(DRAWS, max_size=6)
+DRESSES = st.integers(0, 15).map(lambda bits: Dress(*(bool(bits >> n & 1) for n in range(4))))
+
+
+@dataclass
+class Tally:
+    """What was checked; printed as one line."""
+
+    sequences: int = 0
+    commits: int = 0
+    failed: int = 0
+    snapshots: int = 0
+    ranges: int = 0
+
+    def __str__(self) -> str:
+        return (
+            f"any sequence: {self.sequences} sequences, {self.commits} commits, {self.failed} failed writes, "
+            f"{self.snapshots} snapshots and {self.ranges} ranges read alike by hudi-rs"
+        )
+
+
+@pytest.fixture(scope="module")
+def tally(request):
+    tally = Tally()
+    yield tally
+    request.config.summary_lines.append(str(tally))
+
+
+class Clock(SimulatedClock):
+    """Its unique names begin with letters, as those of file groups that are no buckets."""
+
+    def unique(self) -> str:
+        return "ab" + super().unique()[2:]
+
+
+class Sequence(RuleBasedStateMachine):
+    """One table, the writes on it, and the model of it."""
+
+    def __init__(self, model: TableModel, folder: Path, tally: Tally) -> None:
+        super().__init__()
+        self.model = model
+        self.folder = folder / str(tally.sequences)
+        self.tally = tally
+        self.clock = Clock()
+        self.store = LocalStore(str(self.folder), disk=Disk(sync=lambda descriptor: None))
+        self.columns: dict[str, pa.DataType] = dict(FIRST_COLUMNS)
+        self.records: Records = {}
+        self.history: dict[str, Records] = {}
+        self.fault: Callable[[Store], Store] | None = None
+        self.is_intact = False
+        tally.sequences += 1
+
+    @initialize(
+        draws=BATCHES, dress=DRESSES, operation=st.sampled_from(("upsert", "insert", "insert_overwrite"))
+    )
+    def create(self, draws, dress, operation):
+        generator, payload = self.model.generator, "event time" if self.model.by_event_time else "latest write"
+        table_settings = new_table_settings(
+            name="t",
+            record_key=generator.record_key,
+            partition_by=generator.partition_by,
+            ordering="ts",
+            table_type="COPY_ON_WRITE",
+            properties={**generator.properties, "hoodie.compaction.payload.class": PAYLOADS[payload]},
+        )
+        create_new(self.store, self._location, table_settings, clock=self.clock, host=SimulatedHost())
+        self.table = self._opened(self.store)
+        getattr(self, operation)(draws, dress)
+
+    @rule()
+    def a_new_process_opens_the_table(self):
+        """Named so that it is the first: the shortest sequence then costs least."""
+        self.table = self._opened(self.store)
+
+    @rule(draws=BATCHES, dress=DRESSES)
+    def upsert(self, draws, dress):
+        rows = self._rows(draws, dress, flagged=True)
+        self._write("upsert", self._batch(rows, dress), dress.options, self.model.upsert(self.records, rows))
+
+    @rule(draws=BATCHES, dress=DRESSES)
+    def upsert_once_more(self, draws, dress):
+        """Under a second name it is drawn twice as often."""
+        self.upsert(draws, dress)
+
+    @rule(draws=BATCHES, ordered=st.booleans(), by_partition=st.booleans())
+    def delete(self, draws, ordered, by_partition):
+        rows = self._rows(draws, Dress(), flagged=False)
+        named = [*self.model.generator.record_key]
+        if by_partition or not self.model.index.is_global:
+            named += self._partition_columns
+        if ordered:
+            named.append("ts")
+        batch = self._batch(rows, Dress()).select(list(dict.fromkeys(named)))
+        self._write("delete", batch, {}, self.model.delete(self.records, rows, ordered=ordered))
+
+    @rule(draws=BATCHES, dress=DRESSES)
+    def insert(self, draws, dress):
+        """Of fresh keys: others would not be looked for, and be there twice."""
+        rows = self._fresh(self._rows(draws, dress, flagged=False), self.records)
+        outcome = self.model.insert(self.records, rows)
+        self._write("insert", self._batch(rows, dress), {**dress.options, **COMBINE}, outcome)
+
+    @rule(draws=BATCHES, dress=DRESSES)
+    def bulk_insert(self, draws, dress):
+        rows = self._fresh(self._rows(draws, dress, flagged=False), self.records)
+        rows = self.model.reduced(rows)
+        outcome = self.model.insert(self.records, rows)
+        self._write("bulk_insert", self._batch(rows, dress), dress.options, outcome)
+
+    @rule(draws=BATCHES, dress=DRESSES)
+    def insert_overwrite(self, draws, dress):
+        rows = self._rows(draws, dress, flagged=False)
+        replaced = {self.model.partition(row) for row in rows}
+        rows = self._fresh(rows, self.model.without(self.records, replaced))
+        outcome = self.model.overwrite(self.records, rows)
+        options = {**dress.options, **COMBINE}
+        self._write("insert_overwrite", self._batch(rows, dress), options, outcome)
+
+    @rule(draws=BATCHES, dress=DRESSES)
+    def insert_overwrite_table(self, draws, dress):
+        rows = self._rows(draws, dress, flagged=False)
+        options = {**dress.options, **COMBINE}
+        self._write("insert_overwrite_table", self._batch(rows, dress), options, self.model.insert({}, rows))
+
+    @precondition(lambda self: self.records)
+    @rule(first=st.integers(0, 2), count=st.integers(1, 2))
+    def delete_partitions(self, first, count):
+        known = sorted({record.partition for record in self.records.values()})
+        chosen = {known[(first + number) % len(known)] for number in range(count)}
+        self._write("delete_partitions", sorted(chosen), {}, Outcome(self.model.without(self.records, chosen)))
+
+    @rule()
+    def a_column_is_added(self):
+        self.columns["extra"] = pa.string()
+
+    @rule()
+    def a_nested_field_is_added(self):
+        self.columns["place"] = pa.struct({"x": pa.int32(), "y": pa.string()})
+
+    @rule()
+    def a_number_is_widened(self):
+        self.columns["v"] = WIDER[self.columns["v"]]
+
+    @rule()
+    def rows_can_be_marked_as_deleted(self):
+        self.columns[FLAG] = pa.bool_()
+
+    @rule(step=st.integers(1, 24), after=st.booleans())
+    def the_next_write_dies(self, step, after):
+        self.fault = lambda store: CrashingStore(store, step, after=after)
+
+    @rule(step=st.integers(1, 24), applied=st.booleans(), persistent=st.booleans())
+    def the_next_write_fails(self, step, applied, persistent):
+        self.fault = lambda store: FailingStore(store, step, applied=applied, persistent=persistent)
+
+    def teardown(self) -> None:
+        if not self.is_intact:
+            return
+        times = [BEFORE_ALL, *self.history]
+        for number, (until, records) in enumerate(self.history.items(), start=1):
+            self._check_snapshot(records, as_of=until)
+            for since in {times[number - 1], times[number * 7 % number]}:
+                self._check_changes(since, until, records)
+        _check_schemas(self.table.schema(), hudi_schema(self.folder))
+
+    # --- rows
+
+    @property
+    def _location(self) -> StoreLocation:
+        return StoreLocation(str(self.folder), {})
+
+    @property
+    def _partition_columns(self) -> list[str]:
+        return [name.partition(":")[0] for name in self.model.generator.partition_by]
+
+    def _rows(self, draws: list[Draw], dress: Dress, *, flagged: bool) -> list[Row]:
+        return [self._row(draw, dress, flagged=flagged) for draw in draws]
+
+    def _row(self, draw: Draw, dress: Dress, *, flagged: bool) -> Row:
+        has_numbers = "n" in self.model.generator.record_key
+        row: dict[str, Any] = {
+            "id": IDS[draw.key // 2 if has_numbers else draw.key],
+            "n": draw.key % 2,
+            "city": "oslo",
+            "zone": draw.value,
+            "at": draw.value,
+            "ts": draw.ordering,
+            "v": VALUES[draw.value] + (0 if dress.is_narrow else BEYOND[self.columns["v"]]),
+            "place": {"x": draw.value, "y": f"y{draw.value}"} if draw.value else None,
+            "extra": f"e{draw.value}",
+            FLAG: draw.is_deleted if flagged else False,
+            **self.model.generator.places[draw.place][0],
+        }
+        known = self._batch_schema(dress)
+        row = {name: row[name] for name in known.names}
+        if row["place"] is not None:
+            row["place"] = {name: row["place"][name] for name in known.field("place").type.names}
+        return row
+
+    def _batch_schema(self, dress: Dress) -> pa.Schema:
+        columns = dict(self.columns)
+        if dress.is_narrow:
+            columns["v"] = pa.int32()
+        if dress.is_sparse:
+            columns["place"] = pa.struct({"x": pa.int32()})
+            for name in ("v", "extra", "zone"):
+                if name not in self._partition_columns:
+                    columns.pop(name, None)
+        names = reversed(columns) if dress.is_reversed else columns
+        return pa.schema([(name, columns[name]) for name in names])
+
+    def _batch(self, rows: list[Row], dress: Dress) -> pa.Table:
+        return pa.Table.from_pylist([dict(row) for row in rows], schema=self._batch_schema(dress))
+
+    def _fresh(self, rows: list[Row], records: Records) -> list[Row]:
+        return [row for row in rows if self.model.identity(row) not in records]
+
+    # --- writes
+
+    def _opened(self, store: Store) -> Table:
+        return Table(open_existing(store, self._location, clock=self.clock, host=SimulatedHost()))
+
+    def _write(
+        self, operation: str, what: pa.Table | list[str], options: Mapping[str, str], outcome: Outcome
+    ) -> None:
+        self.is_intact = False
+        table, self.fault = (self.table if self.fault is None else self._opened(self.fault(self.store))), None
+        try:
+            commit = getattr(table, operation)(what, options={**self.model.index.options, **options})
+        except (Crash, StorageUnavailable, OutcomeUnknown):
+            self._recover(outcome)
+        else:
+            self._check_counts(commit, outcome)
+            self._commit(commit.instant, outcome)
+        if self.history:
+            self._check_snapshot(self.records)
+        self.is_intact = bool(self.history)
+
+    def _recover(self, outcome: Outcome) -> None:
+        """The write stands, if it was decided, or nothing of it does."""
+        self.table.roll_back_failed_writes()
+        completed = {instant.time for instant in self.table.timeline() if instant.action != "rollback"}
+        for instant in completed - self.history.keys():
+            self._commit(instant, outcome)
+        self.tally.failed += 1
+
+    def _commit(self, instant: str, outcome: Outcome) -> None:
+        self.records = outcome.at(instant)
+        self.history[instant] = self.records
+        self.tally.commits += 1
+
+    # --- checks
+
+    def _check_counts(self, commit: Commit, outcome: Outcome) -> None:
+        found = (commit.records_inserted, commit.records_updated, commit.records_deleted)
+        assert found == (outcome.inserted, outcome.updated, outcome.deleted), "counts of the commit"
+        names = self.table.to_arrow(columns=["_hoodie_file_name"]).column(0).to_pylist()
+        written = sum(name.endswith(f"_{commit.instant}.parquet") for name in names)
+        assert commit.records_written == written, "records written"
+        path = instant_file(commit.instant, commit.action, State.COMPLETED)
+        by_partition = decode_commit(self.store.read(path)).partition_to_write_stats
+        stats = [stat for stats in by_partition.values() for stat in stats]
+        assert commit.files_written == len(stats), "files written"
+        idle = [s.path for s in stats if not s.num_inserts + s.num_update_writes + s.num_deletes]
+        assert not idle, f"written without need: {idle}"
+
+    def _check_snapshot(self, records: Records, *, as_of: str | None = None) -> None:
+        ours = self.table.to_arrow(as_of=as_of, meta_columns=True)
+        theirs = hudi_snapshot(self.folder, as_of=as_of)
+        assert _seen(ours) == _seen(theirs), f"hudi-rs reads something else as of {as_of}"
+        assert _spelled(ours) == _expected(records.values()), f"not what was written, as of {as_of}"
+        _check_numbers(ours)
+        self.tally.snapshots += 1
+
+    def _check_changes(self, since: str, until: str, records: Records) -> None:
+        changed = [record for record in records.values() if record.time > since]
+        ours = self.table.changes_to_arrow(since=since, until=until, meta_columns=True)
+        theirs = hudi_changes(self.folder, since=since, until=until)
+        assert _spelled(ours) == _expected(changed), f"not the changes of ({since}, {until}]"
+        assert _seen(ours) == _seen(theirs), f"hudi-rs reads other changes of ({since}, {until}]"
+        self.tally.ranges += 1
+
+
+def _seen(table: pa.Table) -> list[str]:
+    """Every row with all its columns, in a form that two readers share."""
+    return sorted(json.dumps(_plain(row), sort_keys=True) for row in table.to_pylist())
+
+
+def _spelled(table: pa.Table) -> list[str]:
+    """The rows with the meta columns a model can foretell."""
+    free = ("_hoodie_file_name", "_hoodie_commit_seqno")
+    return _seen(table.drop_columns([name for name in free if name in table.column_names]))
+
+
+def _expected(records) -> list[str]:
+    return sorted(
+        json.dumps(
+            _plain(
+                {
+                    "_hoodie_commit_time": record.time,
+                    "_hoodie_record_key": record.key,
+                    "_hoodie_partition_path": record.partition,
+                    **record.row,
+                }
+            ),
+            sort_keys=True,
+        )
+        for record in records
+    )
+
+
+def _plain(value: Any) -> Any:
+    """Nulls left out, as they are where a column did not exist yet; whole numbers in one spelling."""
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items() if item is not None}
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
+
+
+def _check_numbers(rows: pa.Table) -> None:
+    """No two rows of a file have the same sequence number."""
+    numbered = rows.select(["_hoodie_file_name", "_hoodie_commit_seqno"])
+    assert numbered.group_by(numbered.column_names).aggregate([]).num_rows == rows.num_rows
+
+
+def _check_schemas(ours: pa.Schema, theirs: pa.Schema) -> None:
+    data = [field for field in theirs if not field.name.startswith("_hoodie_") or field.name == FLAG]
+    assert [(f.name, f.type) for f in ours] == [(f.name, f.type) for f in data]
+
+
+@pytest.mark.parametrize("generator", GENERATORS, ids=lambda generator: generator.name)
+@pytest.mark.parametrize("index", INDEXES, ids=lambda index: index.name)
+def test_hudi_reads_what_the_model_holds_after_any_sequence(index, generator, tally, tmp_path):
+    for by_event_time in (True, False):
+        model = TableModel(generator, index, by_event_time)
+        name = f"{index.name} {generator.name} {by_event_time}"
+
+        @seed(zlib.crc32(name.encode()))
+        def sequence(model: TableModel = model) -> Sequence:
+            return Sequence(model, tmp_path, tally)
+
+        run_state_machine_as_test(sequence, settings=_settings())
+
+
+def _settings() -> settings:
+    return settings(
+        max_examples=EXAMPLES,
+        stateful_step_count=STEPS,
+        deadline=None,
+        database=None,
+        phases=(Phase.generate,),
+        suppress_health_check=list(HealthCheck),
+    )

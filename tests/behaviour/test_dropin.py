@@ -1,0 +1,264 @@
+"""Hudi's datasource options: the same job, written here."""
+
+import pyarrow as pa
+import pytest
+
+import holdfast
+from harness.hudi_reader import hudi_snapshot
+from holdfast.errors import InvalidOption, InvalidRequest, TableExists, TableNotFound
+
+OPTIONS = {
+    "hoodie.table.name": "trips",
+    "hoodie.datasource.write.recordkey.field": "id",
+    "hoodie.datasource.write.partitionpath.field": "city",
+    "hoodie.datasource.write.precombine.field": "ts",
+}
+OPERATION = "hoodie.datasource.write.operation"
+
+
+def trips(*rows):
+    columns = list(zip(*rows, strict=True)) or [(), (), (), ()]
+    return pa.table(
+        {
+            "id": pa.array(columns[0], pa.string()),
+            "city": pa.array(columns[1], pa.string()),
+            "ts": pa.array(columns[2], pa.int64()),
+            "fare": pa.array(columns[3], pa.float64()),
+        }
+    )
+
+
+FIRST = trips(("a", "rome", 1, 1.0), ("b", "oslo", 1, 2.0))
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / "trips")
+
+
+def options(operation=None, **more):
+    return OPTIONS | ({OPERATION: operation} if operation else {}) | more
+
+
+def fares(path):
+    rows = holdfast.open_table(path).to_arrow(columns=["id", "fare"]).to_pylist()
+    return {row["id"]: row["fare"] for row in rows}
+
+
+def test_an_absent_table_is_made_as_the_options_say_and_as_hudi_lays_it_out(path):
+    commit = holdfast.write(FIRST, path, OPTIONS)
+
+    settings = holdfast.open_table(path).settings
+    assert (settings.name, settings.record_key, settings.partition_by) == ("trips", ("id",), ("city",))
+    assert (settings.ordering, settings.table_type) == ("ts", "COPY_ON_WRITE")
+    assert commit.operation == "UPSERT"
+    assert commit.partitions == ("oslo", "rome")
+    assert sorted(hudi_snapshot(path).column("id").to_pylist()) == ["a", "b"]
+
+
+def test_a_second_write_upserts_by_default(path):
+    holdfast.write(FIRST, path, OPTIONS)
+    commit = holdfast.write(trips(("a", "rome", 2, 9.0), ("c", "rome", 2, 3.0)), path, OPTIONS)
+
+    assert (commit.records_updated, commit.records_inserted) == (1, 1)
+    assert fares(path) == {"a": 9.0, "b": 2.0, "c": 3.0}
+
+
+def test_the_ordering_field_decides_under_each_of_its_names(path):
+    for name in ("hoodie.table.ordering.fields", "hoodie.table.precombine.field"):
+        given = {k: v for k, v in OPTIONS.items() if not k.endswith("precombine.field")} | {name: "ts"}
+        holdfast.write(trips(("a", "rome", 5, 5.0)), path, given)
+        holdfast.write(trips(("a", "rome", 4, 4.0)), path, given)
+
+        assert fares(path) == {"a": 5.0}
+
+
+@pytest.mark.parametrize(
+    ("operation", "rows", "expected"),
+    [
+        ("insert", trips(("c", "rome", 1, 3.0)), {"a": 1.0, "b": 2.0, "c": 3.0}),
+        ("bulk_insert", trips(("c", "rome", 1, 3.0)), {"a": 1.0, "b": 2.0, "c": 3.0}),
+        ("UPSERT", trips(("a", "rome", 1, 3.0)), {"a": 3.0, "b": 2.0}),
+        ("delete", FIRST.slice(0, 1), {"b": 2.0}),
+        ("insert_overwrite", trips(("c", "rome", 1, 3.0)), {"b": 2.0, "c": 3.0}),
+        ("insert_overwrite_table", trips(("c", "rome", 1, 3.0)), {"c": 3.0}),
+    ],
+)
+def test_every_operation_of_hudi_does_here_what_it_does_there(path, operation, rows, expected):
+    holdfast.write(FIRST, path, OPTIONS)
+
+    commit = holdfast.write(rows, path, options(operation))
+
+    assert commit.operation == operation.upper()
+    assert fares(path) == expected
+    assert sorted(hudi_snapshot(path).column("id").to_pylist()) == sorted(expected)
+
+
+def test_partitions_to_delete_are_named_in_an_option(path):
+    holdfast.write(FIRST, path, OPTIONS)
+    named = {"hoodie.datasource.write.partitions.to.delete": "rome"}
+
+    commit = holdfast.write(FIRST.slice(0, 0), path, options("delete_partition", **named))
+
+    assert commit.action == "replacecommit"
+    assert fares(path) == {"b": 2.0}
+
+
+def test_no_partition_to_delete_is_an_error(path):
+    holdfast.write(FIRST, path, OPTIONS)
+
+    with pytest.raises(InvalidOption, match=r"partitions\.to\.delete"):
+        holdfast.write(FIRST, path, options("delete_partition"))
+
+
+def test_overwrite_replaces_every_row_in_a_commit_that_can_be_taken_back(path):
+    before = holdfast.write(FIRST, path, OPTIONS)
+
+    after = holdfast.write(trips(("z", "rome", 1, 1.0), ("z", "rome", 2, 2.0)), path, OPTIONS, "overwrite")
+
+    table = holdfast.open_table(path)
+    assert after.action == "replacecommit"
+    assert fares(path) == {"z": 2.0}, "an upsert keeps one row per key, also into a table it replaces"
+    assert sorted(table.to_arrow(as_of=before).column("id").to_pylist()) == ["a", "b"]
+
+
+def test_overwrite_of_nothing_makes_the_table(path):
+    assert holdfast.write(FIRST, path, OPTIONS, mode="overwrite").operation == "UPSERT"
+    assert fares(path) == {"a": 1.0, "b": 2.0}
+
+
+def test_the_other_modes_do_not_touch_a_table_that_is_there(path):
+    assert holdfast.write(FIRST, path, OPTIONS, mode="ErrorIfExists") is not None
+    more = trips(("c", "rome", 1, 3.0))
+
+    assert holdfast.write(more, path, OPTIONS, mode="ignore") is None
+    with pytest.raises(TableExists):
+        holdfast.write(more, path, OPTIONS, mode="error")
+
+    assert len(holdfast.open_table(path).timeline()) == 1
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+@pytest.mark.parametrize(
+    ("option", "value", "stored"),
+    [
+        ("hoodie.table.name", "rides", "trips"),
+        ("hoodie.datasource.write.recordkey.field", "fare", "id"),
+        ("hoodie.datasource.write.partitionpath.field", "", "city"),
+        ("hoodie.datasource.write.precombine.field", "fare", "ts"),
+        ("hoodie.datasource.write.table.type", "MERGE_ON_READ", "COPY_ON_WRITE"),
+        ("hoodie.datasource.write.hive_style_partitioning", True, "false"),
+        (
+            "hoodie.datasource.write.keygenerator.class",
+            "org.apache.hudi.keygen.ComplexKeyGenerator",
+            "org.apache.hudi.keygen.SimpleKeyGenerator",
+        ),
+    ],
+)
+def test_an_option_that_contradicts_the_table_is_refused_with_both_values(path, option, value, stored, mode):
+    holdfast.write(FIRST, path, OPTIONS)
+
+    with pytest.raises(InvalidOption, match="contradicts the table") as caught:
+        holdfast.write(FIRST, path, OPTIONS | {option: value}, mode)
+
+    shown = str(value).lower() if isinstance(value, bool) else value or "nothing"
+    assert (caught.value.facts["given"], caught.value.facts["table"]) == (shown, stored)
+    assert len(holdfast.open_table(path).timeline()) == 1
+
+
+def test_options_that_only_repeat_what_the_table_is_are_welcome(path):
+    said = {
+        "hoodie.datasource.write.table.type": "copy_on_write",
+        "hoodie.datasource.write.hive_style_partitioning": "false",
+        "hoodie.datasource.write.partitionpath.urlencode": False,
+        "hoodie.datasource.write.keygenerator.class": "org.apache.hudi.keygen.SimpleKeyGenerator",
+        "hoodie.datasource.write.payload.class": "org.apache.hudi.common.model.DefaultHoodieRecordPayload",
+        "hoodie.upsert.shuffle.parallelism": 2,
+    }
+    for _ in range(2):
+        holdfast.write(FIRST, path, OPTIONS | said)
+
+    assert fares(path) == {"a": 1.0, "b": 2.0}
+
+
+@pytest.mark.parametrize("prefix", ["hoodie.keygen.", "hoodie.deltastreamer.keygen."])
+def test_partitions_made_from_moments_are_spelled_by_hudis_options(path, prefix):
+    moments = {
+        "hoodie.datasource.write.partitionpath.field": "ts",
+        "hoodie.datasource.write.keygenerator.type": "TIMESTAMP",
+        prefix + "timebased.timestamp.type": "EPOCHMILLISECONDS",
+        prefix + "timebased.output.dateformat": "yyyy/MM",
+    }
+    for _ in range(2):
+        commit = holdfast.write(trips(("a", "rome", 1_700_000_000_000, 1.0)), path, OPTIONS | moments)
+
+    assert commit.partitions == ("2023/11",)
+    with pytest.raises(InvalidOption, match="contradicts the table"):
+        holdfast.write(FIRST, path, OPTIONS | moments | {prefix + "timebased.output.dateformat": "yyyy"})
+
+
+def test_a_custom_key_generator_takes_typed_partition_fields(path):
+    typed = {
+        "hoodie.datasource.write.partitionpath.field": "city:SIMPLE,ts:TIMESTAMP",
+        "hoodie.datasource.write.keygenerator.class": "org.apache.hudi.keygen.CustomKeyGenerator",
+        "hoodie.keygen.timebased.timestamp.type": "EPOCHMILLISECONDS",
+        "hoodie.keygen.timebased.output.dateformat": "yyyy",
+    }
+    for _ in range(2):
+        commit = holdfast.write(trips(("a", "rome", 1_700_000_000_000, 1.0)), path, OPTIONS | typed)
+
+    assert commit.partitions == ("rome/2023",)
+
+
+def test_a_table_needs_no_options_once_it_is_there(path):
+    holdfast.write(FIRST, path, OPTIONS)
+    holdfast.write(trips(("c", "rome", 1, 3.0)), path, {})
+
+    assert sorted(fares(path)) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (
+            {"hoodie.datasource.write.recordkey.fields": "id"},
+            "did you mean hoodie.datasource.write.recordkey",
+        ),
+        ({"hoodie.datasource.write.partition.to.delete": "x"}, "partitions.to.delete"),
+        ({"hoodie.parquet.max.filesize": "1"}, "did you mean hoodie.parquet.max.file.size"),
+        ({"hoodie.datasource.write.row.writer.enable": "true"}, "not implemented"),
+        ({"hoodie.datasource.hive_sync.enable": "true"}, "not implemented"),
+        ({OPERATION: "upsrt"}, "insert_overwrite_table"),
+        ({"hoodie.datasource.write.table.type": "COPY"}, "unknown table type"),
+        ({"hoodie.datasource.write.recordkey.field": "uuid"}, "column: uuid"),
+        ({"hoodie.datasource.write.precombine.field": "at"}, "column: at"),
+        ({"hoodie.table.name": ""}, "name"),
+    ],
+)
+def test_options_that_cannot_be_honoured_are_refused_before_a_table_is_made(path, more, said):
+    with pytest.raises(InvalidOption, match=said):
+        holdfast.write(FIRST, path, OPTIONS | more)
+
+    assert not holdfast.table_exists(path)
+
+
+@pytest.mark.parametrize(
+    ("rows", "operation", "mode", "error"),
+    [
+        (FIRST, "upsert", "replace", InvalidOption),
+        (FIRST, "delete", "overwrite", InvalidOption),
+        (FIRST, "delete", "append", TableNotFound),
+        ([1, 2], "insert", "append", InvalidRequest),
+    ],
+)
+def test_a_call_that_makes_no_sense_leaves_nothing(path, rows, operation, mode, error):
+    with pytest.raises(error):
+        holdfast.write(rows, path, options(operation), mode)
+
+    assert not holdfast.table_exists(path)
+
+
+def test_the_function_stays_what_it_is_when_the_package_of_that_name_is_imported():
+    import holdfast.write.task
+
+    assert callable(holdfast.write)

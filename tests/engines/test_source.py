@@ -1,0 +1,321 @@
+"""The format `holdfast` of Spark: what it reads, what it writes, and what a failed write leaves."""
+
+import subprocess
+import sys
+from decimal import Decimal
+
+import pyarrow as pa
+import pyspark
+import pytest
+from pyspark import TaskContext
+from pyspark.sql import functions as f
+
+import holdfast
+import holdfast.spark
+from harness.checker import check_at_rest
+from harness.hudi_reader import hudi_snapshot
+from holdfast.errors import Fenced, InvalidRequest
+
+pytestmark = pytest.mark.spark
+
+HAS_SOURCES = int(pyspark.__version__.split(".")[0]) >= 4
+needs_sources = pytest.mark.skipif(not HAS_SOURCES, reason="PySpark 4.0 has the first Python data sources")
+
+OPERATION = "hoodie.datasource.write.operation"
+BULK = {OPERATION: "bulk_insert"}
+KEYS = {
+    "hoodie.table.name": "trips",
+    "hoodie.datasource.write.recordkey.field": "id",
+    "hoodie.datasource.write.partitionpath.field": "city",
+}
+
+
+@pytest.fixture(scope="module")
+def sources(spark):
+    """The session, which knows the format."""
+    holdfast.spark.install(spark)
+    return spark
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / "trips")
+
+
+def trips(spark, first, count):
+    return spark.range(first, first + count, 1, 2).selectExpr(
+        "cast(id AS string) id", "concat('c', id % 3) city", "id ts", "id / 4 fare"
+    )
+
+
+def load(spark, path, **options):
+    return spark.read.format("holdfast").options(**options).load(path)
+
+
+def save(rows, path, options, mode="append"):
+    rows.write.format("holdfast").mode(mode).options(**options).save(path)
+
+
+def ids(frame):
+    return sorted(int(row.id) for row in frame.select("id").collect())
+
+
+@pytest.mark.skipif(HAS_SOURCES, reason="this PySpark has Python data sources")
+def test_an_old_pyspark_is_told_what_to_use_instead(spark):
+    with pytest.raises(InvalidRequest, match=r"holdfast\.write"):
+        holdfast.spark.install(spark)
+
+
+@needs_sources
+def test_rows_of_every_type_are_read_as_the_table_reads_them(sources, path):
+    rows = sources.createDataFrame(
+        [(1, Decimal("1.50"), b"x", [1, None], {"k": 1.5}, (7, "s"), None), (2,) + (None,) * 6],
+        "id long, d decimal(9,2), b binary, l array<int>, m map<string,double>, "
+        "s struct<x:int,y:string>, t timestamp_ntz",
+    ).selectExpr("*", "current_timestamp() AS at", "current_date() AS day")
+    table = holdfast.create_table(path, name="x", record_key="id")
+    table.bulk_insert(rows)
+
+    assert load(sources, path).schema == table.read(sources).schema
+    assert sorted(load(sources, path).collect()) == sorted(table.read(sources).collect())
+
+
+@needs_sources
+def test_a_frame_is_one_snapshot_and_any_snapshot_can_be_asked_for(sources, path):
+    first = holdfast.write(trips(sources, 0, 30), path, KEYS | BULK)
+    frame = load(sources, path)
+    assert ids(frame) == list(range(30))
+
+    second = holdfast.write(trips(sources, 30, 30), path, KEYS | BULK)
+
+    assert ids(frame) == list(range(30))
+    assert ids(load(sources, path)) == list(range(60))
+    assert ids(load(sources, path, **{"as.of.instant": first.instant})) == list(range(30))
+    changed = load(
+        sources,
+        path,
+        **{
+            "hoodie.datasource.query.type": "incremental",
+            "hoodie.datasource.read.begin.instanttime": first.instant,
+        },
+    )
+    assert ids(changed) == list(range(30, 60))
+    assert {row[0] for row in changed.select("_hoodie_commit_time").collect()} == {second.instant}
+
+
+@needs_sources
+def test_columns_are_pruned_by_name_and_by_schema(sources, path):
+    holdfast.write(trips(sources, 0, 30), path, KEYS | BULK)
+
+    assert load(sources, path, columns="fare, _hoodie_record_key").columns == ["fare", "_hoodie_record_key"]
+    narrow = sources.read.schema("fare double, id string").format("holdfast").load(path)
+    assert sorted(narrow.collect())[-1] == (29 / 4, "29")
+    with pytest.raises(Exception, match=r"SchemaMismatch.*column: fare"):
+        sources.read.schema("fare string").format("holdfast").load(path).collect()
+
+
+@needs_sources
+def test_filters_give_the_rows_that_spark_gives(sources, path):
+    """From PySpark 4.1 on they are pushed down; the answer is the same before and after."""
+    rows = trips(sources, 0, 100).withColumn("fare", f.expr("if(ts % 10 = 0, double('NaN'), fare)"))
+    rows = rows.withColumn("maybe", f.expr("if(ts % 2 = 0, ts, null)"))
+    rows = rows.withColumn("day", f.expr("date_add(date'2024-01-01', int(ts))"))
+    holdfast.write(rows, path, KEYS | BULK)
+
+    for condition in (
+        "city = 'c1' AND ts > 90",
+        "fare > 20",
+        "NOT fare <= 20",
+        "maybe IS NULL AND ts < 10",
+        "NOT (maybe = 4) AND ts <= 8",
+        "maybe IN (4, 5, null, 6)",
+        "maybe NOT IN (4, 6) AND ts < 10",
+        "maybe <=> null AND ts < 5",
+        "day = date'2024-01-03' OR ts = 7",
+        "day >= date'2024-04-01'",
+        "id LIKE '9%' AND city <> 'c0'",
+    ):
+        assert ids(load(sources, path).where(condition)) == ids(rows.where(condition)), condition
+
+
+@needs_sources
+def test_an_append_makes_the_table_and_is_one_commit_that_hudi_rs_reads(sources, path):
+    save(trips(sources, 0, 30), path, KEYS | BULK)
+    save(trips(sources, 30, 30), path, {OPERATION: "insert"})
+
+    table = holdfast.open_table(path)
+    assert [i.action for i in table.timeline()] == ["commit", "commit"]
+    assert ids(load(sources, path)) == list(range(60))
+    assert sorted(map(int, hudi_snapshot(path).column("id").to_pylist())) == list(range(60))
+    assert len(table.files()) == 12, "two tasks, three cities, two commits"
+    check_at_rest(table._opened)
+
+
+@needs_sources
+def test_an_overwrite_replaces_the_rows_and_leaves_the_way_back(sources, path):
+    save(trips(sources, 0, 30), path, KEYS, mode="overwrite")
+    before = holdfast.open_table(path).timeline()[-1]
+    assert len(hudi_snapshot(path)) == 30, "an overwrite of nothing makes the table"
+
+    save(trips(sources, 90, 5), path, {}, mode="overwrite")
+
+    table = holdfast.open_table(path)
+    assert [i.action for i in table.timeline()] == ["replacecommit", "replacecommit"]
+    assert ids(load(sources, path)) == [90, 91, 92, 93, 94]
+    assert sorted(map(int, hudi_snapshot(path).column("id").to_pylist())) == [90, 91, 92, 93, 94]
+    assert ids(table.read(sources, as_of=before)) == list(range(30))
+
+
+@needs_sources
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "upsert, the default.*holdfast.write"),
+        ({OPERATION: "delete"}, "operation: delete"),
+        (BULK | {"hoodie.index.type": "BUCKET"}, "this needs a shuffle"),
+        (BULK | {"hoodie.table.name": "other"}, "contradicts the table"),
+        (BULK | {"hoodie.parquet.max.filesize": "1"}, "did you mean"),
+    ],
+)
+def test_what_cannot_be_done_here_is_refused_and_changes_nothing(sources, path, options, said):
+    holdfast.write(trips(sources, 0, 3), path, KEYS | BULK)
+
+    with pytest.raises(Exception, match=said):
+        save(trips(sources, 0, 3), path, options)
+
+    table = holdfast.open_table(path)
+    assert [i.action for i in table.timeline() if i.action != "rollback"] == ["commit"]
+    check_at_rest(table._opened)
+
+
+@needs_sources
+def test_a_row_without_a_key_fails_the_write_and_leaves_no_trace(sources, path):
+    holdfast.write(trips(sources, 0, 30), path, KEYS | BULK)
+
+    with pytest.raises(Exception, match="a record has no key"):
+        save(trips(sources, 30, 30).withColumn("id", f.expr("if(ts = 45, null, id)")), path, BULK)
+
+    table = holdfast.open_table(path)
+    assert [i.action for i in table.timeline()] == ["commit", "rollback"]
+    assert ids(load(sources, path)) == list(range(30))
+    check_at_rest(table._opened)
+
+
+def _fails_once(batches):
+    yield from batches
+    if TaskContext.get().attemptNumber() == 0 and TaskContext.get().partitionId() == 1:
+        raise RuntimeError("the first attempt at this task dies after its rows")
+
+
+@needs_sources
+def test_a_task_that_is_tried_again_counts_once(sources, path):
+    rows = trips(sources, 0, 3000)
+
+    save(rows.mapInArrow(_fails_once, rows.schema), path, KEYS | BULK)
+
+    table = holdfast.open_table(path)
+    assert ids(load(sources, path)) == list(range(3000))
+    check_at_rest(table._opened)
+
+
+@needs_sources
+def test_a_job_that_fails_is_rolled_back_at_once(sources, path):
+    holdfast.write(trips(sources, 0, 3), path, KEYS | BULK)
+
+    fare = f.expr("if(ts = 2999, raise_error('on purpose'), fare)").cast("double")
+
+    with pytest.raises(Exception, match="on purpose"):
+        save(trips(sources, 0, 3000).withColumn("fare", fare), path, BULK)
+
+    table = holdfast.open_table(path)
+    assert [i.action for i in table.timeline()] == ["commit", "rollback"]
+    check_at_rest(table._opened)
+
+
+class _Rival:
+    """Writes to the table from within a task of another write to it; what it is told."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __call__(self, batches):
+        list(batches)
+        rival = pa.table({"id": ["r"], "city": ["c0"], "ts": [1], "fare": [1.0]})
+        try:
+            holdfast.open_table(self.path).bulk_insert(rival)
+            said = "nothing"
+        except holdfast.errors.WriterActive as error:
+            said = type(error).__name__
+        yield pa.RecordBatch.from_pydict({"id": [said], "city": ["c0"], "ts": [1], "fare": [1.0]})
+
+
+@needs_sources
+def test_another_writer_is_told_that_the_application_is_still_writing(sources, path):
+    holdfast.write(trips(sources, 0, 3), path, KEYS | BULK)
+    rows = trips(sources, 0, 1).coalesce(1)
+
+    save(rows.mapInArrow(_Rival(path), rows.schema), path, BULK)
+
+    assert "WriterActive" in holdfast.open_table(path).to_arrow().column("id").to_pylist()
+
+
+@needs_sources
+def test_a_write_that_was_rolled_back_meanwhile_cannot_commit(path):
+    """Begun in a process that no application stands behind, so that the next writer may end it."""
+    from holdfast.engines.spark.source_writer import begin_write
+    from holdfast.engines.spark.types import spark_schema_of
+    from holdfast.storage.open import location_of
+
+    rows = pa.table({"id": ["a"], "city": ["rome"]})
+    holdfast.write(rows, path, KEYS | BULK)
+    writer = begin_write(location_of(path), BULK, spark_schema_of(rows.schema), overwrite=False)
+
+    next_commit = holdfast.write(rows, path, BULK)
+
+    assert len(next_commit.rolled_back) == 1
+    with pytest.raises(Fenced):
+        writer.commit([])
+    writer.abort([])
+    assert holdfast.open_table(path).to_arrow().num_rows == 2
+    check_at_rest(holdfast.open_table(path)._opened)
+
+
+_DYING_DRIVER = """
+import os, signal, sys
+import holdfast.spark
+from holdfast.engines.spark.session import local_session
+
+spark = local_session("dies", master="local[2]")
+holdfast.spark.install(spark)
+jvm = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
+
+def kill_when_a_file_is_there(batches):
+    for batch in batches:
+        yield batch
+    os.kill(jvm, signal.SIGKILL)
+    import time; time.sleep(60)
+
+rows = spark.range(0, 200_000, 1, 1).selectExpr("cast(id AS string) id", "'c0' city", "id ts", "id / 4 fare")
+rows = rows.mapInArrow(kill_when_a_file_is_there, rows.schema)
+options = {"hoodie.datasource.write.operation": "bulk_insert", "hoodie.parquet.max.file.size": "65536"}
+rows.write.format("holdfast").mode("append").options(**options).save(sys.argv[1])
+"""
+
+
+@needs_sources
+def test_a_driver_that_is_killed_leaves_nothing_that_is_seen_and_the_next_write_removes_it(path):
+    rows = pa.table({"id": ["a"], "city": ["c0"], "ts": [1], "fare": [1.0]})
+    holdfast.write(rows, path, KEYS | BULK)
+
+    ran = subprocess.run(
+        [sys.executable, "-c", _DYING_DRIVER, path], capture_output=True, text=True, timeout=300
+    )
+
+    assert ran.returncode != 0
+    table = holdfast.open_table(path)
+    assert [i.state for i in table.timeline()] == ["COMPLETED", "INFLIGHT"], ran.stderr
+    assert table.to_arrow().num_rows == 1
+    commit = holdfast.write(rows, path, BULK)
+    assert len(commit.rolled_back) == 1
+    assert commit.rolled_back[0].deleted
+    check_at_rest(table._opened)
