@@ -229,7 +229,7 @@ class Sequence(RuleBasedStateMachine):
 
     @rule(draws=BATCHES, dress=DRESSES)
     def insert_overwrite_table(self, draws, dress):
-        rows = self._rows(draws, dress, flagged=False)
+        rows = self._combined(self._rows(draws, dress, flagged=False))
         options = {**dress.options, **COMBINE}
         self._write("insert_overwrite_table", self._batch(rows, dress), options, self.model.insert({}, rows))
 
@@ -324,7 +324,12 @@ class Sequence(RuleBasedStateMachine):
         return pa.Table.from_pylist([dict(row) for row in rows], schema=self._batch_schema(dress))
 
     def _fresh(self, rows: list[Row], records: Records) -> list[Row]:
-        return [row for row in rows if self.model.identity(row) not in records]
+        fresh = [row for row in rows if self.model.identity(row) not in records]
+        return self._combined(fresh)
+
+    def _combined(self, rows: list[Row]) -> list[Row]:
+        """Inserts combine rows within a partition; a global index would have one record in them all."""
+        return self.model.reduced(rows) if self.model.index.is_global else rows
 
     # --- writes
 

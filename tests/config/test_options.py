@@ -10,7 +10,17 @@ def test_every_spelling_of_an_honoured_option_is_accepted():
     values = {
         "max_file_bytes": "4096",
         "compression": "GZIP",
+        "small_file_bytes": "0",
+        "record_bytes": "100",
         "bloom_error_rate": "0.01",
+        "index_type": "global_bloom",
+        "moves_records": "False",
+        "bucket_engine": "simple",
+        "bucket_count": "8",
+        "bucket_fields": "Id",
+        "combines_inserts": "true",
+        "fills_missing_columns": "true",
+        "parallelism": "3",
         "heartbeat_interval_ms": "5000",
         "failed_writes_policy": "eager",
         "concurrency_mode": "single_writer",
@@ -18,7 +28,8 @@ def test_every_spelling_of_an_honoured_option_is_accepted():
     assert set(values) == set(HONOURED)
     for setting, names in HONOURED.items():
         for name in names:
-            assert getattr(WriteSettings.from_options({name: values[setting]}), setting) is not None
+            found = getattr(WriteSettings.from_options({name: values[setting]}), setting)
+            assert str(found).lower() == values[setting].lower()
 
 
 def test_the_newer_spelling_wins():
@@ -41,6 +52,10 @@ def test_the_newer_spelling_wins():
         ({"hoodie.client.heartbeat.interval_in_ms": "10"}, "at least 1000"),
         ({"hoodie.write.concurrency.mode": "optimistic_concurrency_control"}, "SINGLE_WRITER"),
         ({"hoodie.clean.failed.writes.policy": "LAZY"}, "EAGER"),
+        ({"hoodie.index.type": "RECORD_INDEX"}, "GLOBAL_SIMPLE"),
+        ({"hoodie.combine.before.insert": "yes"}, "true or false"),
+        ({"hoodie.bucket.index.num.buckets": "0"}, "at least 1"),
+        ({"hoodie.index.bucket.engine": "CONSISTENT_HASHING"}, "SIMPLE"),
     ],
 )
 def test_an_option_that_cannot_be_honoured_says_why(options, said):

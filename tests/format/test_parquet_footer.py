@@ -15,7 +15,17 @@ from holdfast.format.parquet_footer import (
     moved_chunk,
     same_leaf,
 )
-from holdfast.format.thrift import BINARY, LIST, STRUCT, decode_struct, encode_struct, field
+from holdfast.format.thrift import (
+    BINARY,
+    I32,
+    I64,
+    LIST,
+    STRUCT,
+    Items,
+    decode_struct,
+    encode_struct,
+    field,
+)
 
 NESTED = pa.table(
     {
@@ -173,11 +183,15 @@ def test_leaves_that_differ_in_anything_that_matters_are_not_the_same(one, other
 
 def test_the_older_annotation_counts_where_both_lack_the_newer():
     text = replace(leaf_of(pa.string()), logical_type=None)
+    money = replace(leaf_of(pa.decimal128(9, 2)), logical_type=None)
     local, zoned = leaf_of(pa.timestamp("us")), leaf_of(pa.timestamp("us", "UTC"))
 
     assert same_leaf(text, text)
     assert not same_leaf(text, leaf_of(pa.string()))
     assert not same_leaf(text, leaf_of(pa.binary()))
+    assert same_leaf(money, money)
+    assert not same_leaf(money, replace(money, scale=3))
+    assert not same_leaf(money, replace(money, precision=8))
     assert local.converted_type == zoned.converted_type
     assert not same_leaf(local, replace(zoned, logical_type=None))
     assert same_leaf(local, replace(local, converted_type=None))
@@ -215,15 +229,45 @@ def test_chunks_in_another_file_are_refused():
         footer_of(sink.getvalue())
 
 
-@pytest.mark.parametrize("crypto", [{field(8, STRUCT): {}}, {field(9, BINARY): b"hidden"}])
-def test_chunks_that_are_encrypted_are_refused(crypto):
+@pytest.mark.parametrize(
+    ("where", "changes", "reason"),
+    [
+        ("chunk", {field(8, STRUCT): {}}, "encrypted"),
+        ("chunk", {field(9, BINARY): b"hidden"}, "encrypted"),
+        ("column", {field(1, I32): 1}, "another type"),
+        ("column", {field(3, LIST): Items(BINARY, [b"other"])}, "does not belong to 'key'"),
+        ("column", {field(5, I64): 4}, "another length"),
+        ("column", {field(11, I64): 5000}, "outside of its file"),
+        ("group", {field(1, LIST): Items(STRUCT, [])}, "0 column chunks for 6 columns"),
+        ("group", {field(3, I64): -1}, "-1 for field 3"),
+        ("file", {field(3, I64): 6}, "as many rows"),
+        ("file", {field(2, LIST): Items(STRUCT, [{field(5, I32): 0}])}, "no columns"),
+        ("file", {field(4, LIST): Items(I32, [1])}, "wrong kind"),
+    ],
+)
+def test_footers_that_contradict_themselves_are_malformed(where, changes, reason):
     footer, start = split(parquet(NESTED))
-    fields = decode_struct(footer)
-    group = fields[field(4, LIST)].values[0]
-    group[field(1, LIST)].values[0] |= crypto
+    parts = {"file": decode_struct(footer)}
+    parts["group"] = parts["file"][field(4, LIST)].values[0]
+    parts["chunk"] = parts["group"][field(1, LIST)].values[0]
+    parts["column"] = parts["chunk"][field(3, STRUCT)]
 
-    with pytest.raises(Malformed, match="encrypted"):
-        decode_footer(encode_struct(fields), data_end=start)
+    parts[where] |= changes
+
+    with pytest.raises(Malformed, match=reason):
+        decode_footer(encode_struct(parts["file"]), data_end=start)
+
+
+def test_row_groups_say_where_they_start_and_how_large_they_are():
+    content = parquet(NESTED, row_group_size=2)
+    footer = footer_of(content)
+
+    written = decode_struct(encode_footer(footer, footer.row_groups, {})[:-TAIL_BYTES])
+
+    theirs = decode_struct(split(content)[0])
+    for ours, original in zip(written[field(4, LIST)].values, theirs[field(4, LIST)].values, strict=True):
+        sizes_and_places = [field(2, I64), field(3, I64), field(5, I64), field(6, I64)]
+        assert [ours[key] for key in sizes_and_places] == [original[key] for key in sizes_and_places]
 
 
 def test_a_chunk_beyond_the_data_is_refused():

@@ -17,7 +17,7 @@ from holdfast.cli.output import Bytes, counted, print_facts, print_json, print_w
 from holdfast.cli.rollbacks import print_reports
 from holdfast.config.write import WriteSettings
 from holdfast.errors import InvalidRequest, SchemaMismatch
-from holdfast.lake import Table, open_table
+from holdfast.lake import open_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,6 +29,8 @@ _FORMATS = {".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json",
 _PACKINGS = frozenset({".gz", ".bz2", ".zst", ".lz4", ".snappy"})
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _STANDARD_ERROR = 2
+_FROM_FILES = ("insert", "bulk_insert", "upsert", "delete", "insert_overwrite", "insert_overwrite_table")
+_DELETE_PARTITIONS = "delete_partitions"
 
 
 class FilesCommand(click.Command):
@@ -51,7 +53,6 @@ class FilesCommand(click.Command):
 @click.option(
     "--from",
     "files",
-    required=True,
     multiple=True,
     metavar="FILES...",
     help="Files to read: all words up to the next option, so PATH comes before it. Repeats.",
@@ -59,8 +60,15 @@ class FilesCommand(click.Command):
 @click.option(
     "--operation",
     required=True,
-    type=click.Choice(["insert", "bulk_insert"]),
-    help="How to write. Neither looks for keys that exist already.",
+    type=click.Choice([*_FROM_FILES, _DELETE_PARTITIONS]),
+    help="How to write. Only upsert and delete look for keys that exist already.",
+)
+@click.option(
+    "--partition",
+    "partitions",
+    multiple=True,
+    metavar="PARTITION",
+    help="A partition for delete_partitions, by its path, such as city=paris. Repeats.",
 )
 @click.option(
     "--option",
@@ -85,6 +93,7 @@ def write(
     *,
     files: tuple[str, ...],
     operation: str,
+    partitions: tuple[str, ...],
     options: Mapping[str, str],
     file_format: str | None,
     header: bool,
@@ -98,21 +107,30 @@ def write(
     CSV and JSON are read in the table's schema if it has one, else their types
     are guessed. CSV columns are matched by name. JSON files hold one object per
     line. Times without a zone are UTC. A value that does not fit fails the whole
-    write, and nothing of it is seen.
+    write, and nothing of it is seen. For delete the files need the key columns
+    only, and those of the partition; delete_partitions takes no files.
 
     \b
-    Example: holdfast write lake/trips --from day1.csv day2.csv --operation insert
+    Example: holdfast write lake/trips --from day1.csv day2.csv --operation upsert
     """
+    if bool(partitions) != (operation == _DELETE_PARTITIONS):
+        raise click.UsageError("--partition belongs to --operation delete_partitions, which needs it")
+    if bool(files) != (operation != _DELETE_PARTITIONS):
+        raise click.UsageError("--from names the files to write, which all but delete_partitions need")
     sources = [_checked(file) for file in files]
-    kind = file_format or _format_of(files)
+    kind = file_format or (_format_of(files) if files else "")
     WriteSettings.from_options(options)
     table = open_table(path, storage_options=storage_options)
     table.settings.check_writable()
     schema = table.schema()
     with _progress(f"writing into {table.settings.name}"):
-        session = _session(master)
-        frame = _frame(session, sources, kind=kind, schema=schema, header=header)
-        commit = _written(table, frame, operation=operation, options=options)
+        if operation == _DELETE_PARTITIONS:
+            commit = table.delete_partitions(partitions, options=options)
+        else:
+            is_partial = operation == "delete"
+            session = _session(master)
+            frame = _frame(session, sources, kind=kind, schema=schema, header=header, is_partial=is_partial)
+            commit = getattr(table, operation)(frame, options=options)
     if as_json:
         print_json(asdict(commit))
     else:
@@ -158,8 +176,15 @@ def _session(master: str) -> SparkSession:
 
 
 def _frame(
-    session: SparkSession, sources: list[str], *, kind: str, schema: pa.Schema | None, header: bool
+    session: SparkSession,
+    sources: list[str],
+    *,
+    kind: str,
+    schema: pa.Schema | None,
+    header: bool,
+    is_partial: bool,
 ) -> DataFrame:
+    """The rows of the files. Columns that JSON files lack are null, unless rows may be partial."""
     # A value that does not fit its column must stop the write, not become null.
     reader = session.read.option("mode", "FAILFAST")
     if kind == "parquet":
@@ -171,7 +196,10 @@ def _frame(
 
     wanted = spark_schema_of(schema)
     if kind == "json":
-        _refuse_unknown(session.read.option("primitivesAsString", True).json(sources).columns, schema)
+        found = session.read.option("primitivesAsString", True).json(sources).columns
+        _refuse_unknown(found, schema)
+        if is_partial:
+            wanted = type(wanted)([wanted[name] for name in found])
         return reader.schema(wanted).json(sources)
     if header:
         # Spark goes by position even if there are names; so the schema is brought into their order,
@@ -188,12 +216,6 @@ def _refuse_unknown(found: Sequence[str], schema: pa.Schema) -> None:
     if unknown:
         columns = ", ".join(schema.names)
         raise SchemaMismatch("the table has no such column", column=unknown[0], columns=columns)
-
-
-def _written(table: Table, frame: DataFrame, *, operation: str, options: Mapping[str, str]) -> Commit:
-    if operation == "bulk_insert":
-        return table.bulk_insert(frame, options=options)
-    return table.insert(frame, options=options)
 
 
 @contextmanager
@@ -215,9 +237,14 @@ def _print_commit(commit: Commit) -> None:
             ("commit", commit.instant),
             ("operation", commit.operation),
             ("records written", commit.records_written),
+            ("inserted, updated, deleted", _changes(commit)),
             ("files written", f"{commit.files_written}, {Bytes(commit.bytes_written)}"),
             ("partitions", counted(len(commit.partitions), "partition")),
         ]
     )
     for problem in commit.post_commit_errors:
         print_warning(f"the commit stands, but afterwards: {problem}")
+
+
+def _changes(commit: Commit) -> str:
+    return f"{commit.records_inserted}, {commit.records_updated}, {commit.records_deleted}"

@@ -88,6 +88,10 @@ class WriteSettings:
         if self.bucket_count > _BUCKETS_MAX:
             raise _invalid("bucket_count", self.bucket_count, f"at most {_BUCKETS_MAX}")
 
+    @property
+    def bucket_columns(self) -> tuple[str, ...]:
+        return tuple(name.strip() for name in self.bucket_fields.split(",") if name.strip())
+
     @classmethod
     def from_options(cls, options: Mapping[str, str] | None) -> Self:
         found = recognise(options or {})

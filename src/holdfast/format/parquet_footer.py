@@ -12,7 +12,6 @@ from typing import Final, TypeVar
 from holdfast.format.malformed import Malformed
 from holdfast.format.thrift import (
     BINARY,
-    I16,
     I32,
     I64,
     LIST,
@@ -55,7 +54,6 @@ _GROUP_UNCOMPRESSED_BYTES = field(2, I64)
 _GROUP_ROWS = field(3, I64)
 _GROUP_FILE_OFFSET = field(5, I64)
 _GROUP_COMPRESSED_BYTES = field(6, I64)
-_GROUP_ORDINAL = field(7, I16)
 
 _CHUNK_FILE_PATH = field(1, BINARY)
 _CHUNK_FILE_OFFSET = field(2, I64)
@@ -78,7 +76,6 @@ _KEY = field(1, BINARY)
 _KEY_VALUE = field(2, BINARY)
 
 _REPEATED = 2
-_ORDINAL_MAX = 2**15 - 1
 _DEPTH_MAX = 100
 
 _T = TypeVar("_T", bytes, Items, Struct)
@@ -210,9 +207,7 @@ def encode_footer(template: Footer, row_groups: Sequence[RowGroup], key_values: 
         if key in (_FILE_VERSION, _FILE_SCHEMA, _FILE_CREATED_BY, _FILE_COLUMN_ORDERS)
     }
     fields[_FILE_ROWS] = sum(group.rows for group in row_groups)
-    fields[_FILE_ROW_GROUPS] = Items(
-        STRUCT, [_encoded_row_group(group, ordinal) for ordinal, group in enumerate(row_groups)]
-    )
+    fields[_FILE_ROW_GROUPS] = Items(STRUCT, [_encoded_row_group(group) for group in row_groups])
     fields[_FILE_KEY_VALUES] = Items(
         STRUCT, [{_KEY: key.encode(), _KEY_VALUE: value.encode()} for key, value in key_values.items()]
     )
@@ -249,12 +244,11 @@ def _means_the_same(one: Leaf, other: Leaf) -> bool:
 def _leaves(fields: Struct) -> Iterator[Leaf]:
     elements = _structs(_required(fields, _FILE_SCHEMA, Items))
     root: Struct = next(elements, {})
-    orders = fields.get(_FILE_COLUMN_ORDERS)
-    remaining_orders = _structs(orders) if isinstance(orders, Items) else None
+    stored_orders = fields.get(_FILE_COLUMN_ORDERS)
+    orders = _structs(stored_orders) if isinstance(stored_orders, Items) else iter(())
     for _ in range(_count(root, _ELEMENT_CHILDREN)):
         for path in _leaf_elements(elements, ()):
-            order = next(remaining_orders, None) if remaining_orders is not None else None
-            yield _leaf(path, order)
+            yield _leaf(path, next(orders, None))
     if next(elements, None) is not None:
         raise Malformed("the Parquet schema has elements that belong to no group")
 
@@ -326,8 +320,8 @@ def _check_chunk(chunk: Chunk, leaf: Leaf, *, rows: int) -> None:
         raise Malformed(f"a Parquet column chunk of {leaf.dotted!r} has another length than its row group")
 
 
-def _encoded_row_group(group: RowGroup, ordinal: int) -> Struct:
-    encoded: Struct = {
+def _encoded_row_group(group: RowGroup) -> Struct:
+    return {
         # A chunk's own offset is deprecated: it is to be zero unless the file repeats the chunk's metadata.
         _GROUP_COLUMNS: Items(
             STRUCT, [{_CHUNK_FILE_OFFSET: 0, _CHUNK_COLUMN: chunk.column} for chunk in group.chunks]
@@ -337,9 +331,6 @@ def _encoded_row_group(group: RowGroup, ordinal: int) -> Struct:
         _GROUP_FILE_OFFSET: group.chunks[0].start,
         _GROUP_COMPRESSED_BYTES: sum(chunk.size_bytes for chunk in group.chunks),
     }
-    if ordinal <= _ORDINAL_MAX:
-        encoded[_GROUP_ORDINAL] = ordinal
-    return encoded
 
 
 def _key_values(fields: Struct) -> dict[str, str]:

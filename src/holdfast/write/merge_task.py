@@ -116,7 +116,7 @@ def _works(rows: pa.Table, request: MergeRequest) -> Iterator[_Work]:
     targets = rows.column(TARGET).combine_chunks() if TARGET in rows.column_names else None
     paths = partition_paths(data, request)
     buckets = _buckets(data, request)
-    for share in _shares(rows.num_rows, [targets, paths, buckets]):
+    for share in _shares(rows.num_rows, [targets, _own_paths(paths, targets), buckets]):
         first = int(share[0])
         target = targets[first].as_py() if targets is not None else None
         partition = paths[first].as_py() if paths is not None else ""
@@ -125,6 +125,13 @@ def _works(rows: pa.Table, request: MergeRequest) -> Iterator[_Work]:
         home = groups[0].partition if target else partition
         mine = incoming if len(share) == rows.num_rows else incoming.only(share)
         yield _Work(home, groups, bucket, target is not None, mine)
+
+
+def _own_paths(paths: pa.DictionaryArray | None, targets: pa.Array | None) -> pa.Array | None:
+    """The partitions that matter: rows that have a target meet there, wherever they come from."""
+    if paths is None or targets is None:
+        return paths
+    return pc.if_else(pc.fill_null(pc.equal(targets, ""), True), paths.dictionary_decode(), "")
 
 
 def incoming_rows(rows: pa.Table, request: MergeRequest) -> Incoming:
@@ -171,7 +178,7 @@ def _buckets(data: pa.Table, request: MergeRequest) -> pa.Array | None:
 
 def bucket_column(data: pa.Table, table: TableSettings, write: WriteSettings) -> npt.NDArray[np.int64]:
     """The bucket of each row."""
-    fields = [name.strip() for name in write.bucket_fields.split(",") if name.strip()] or table.record_key
+    fields = write.bucket_columns or table.record_key
     texts = [text_column(name, data.column(name).combine_chunks()) for name in fields]
     return bucket_numbers(texts, count=write.bucket_count)
 

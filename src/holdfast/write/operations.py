@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 
 from holdfast.config.write import IndexType, WriteSettings
-from holdfast.errors import InvalidRequest
+from holdfast.errors import InvalidOption, InvalidRequest
 from holdfast.format.schemas import avro_schema
 from holdfast.model.instant import Action, InstantTime
 from holdfast.model.reports import Commit
@@ -54,7 +54,7 @@ def upsert(table: OpenTable, rows: Rows, settings: WriteSettings) -> Commit:
 
 def delete(table: OpenTable, rows: Rows, settings: WriteSettings) -> Commit:
     """Remove the rows with these keys. Keys that do not exist are passed over."""
-    schema = _existing_schema(table)
+    schema = _existing_schema(table, settings)
     by_partition = not settings.index_type.is_global
     named = deletion_schema(rows.schema(), schema, table.settings, by_partition=by_partition)
     prepared = rows.prepared(named, table.settings, by_partition=by_partition)
@@ -90,7 +90,7 @@ def insert_overwrite_table(table: OpenTable, rows: Rows, settings: WriteSettings
 
 def delete_partitions(table: OpenTable, partitions: Sequence[str], settings: WriteSettings) -> Commit:
     """Remove whole partitions, named by their paths."""
-    schema = _existing_schema(table)
+    schema = _existing_schema(table, settings)
     if isinstance(partitions, str) or not partitions:
         raise InvalidRequest("name the partitions to delete", given=repr(partitions))
     asked = {path.strip("/") for path in partitions}
@@ -104,7 +104,7 @@ def delete_partitions(table: OpenTable, partitions: Sequence[str], settings: Wri
 
 def _fitted(table: OpenTable, rows: Rows, settings: WriteSettings) -> tuple[pa.Schema, Rows]:
     """The schema the table has after the write, and the rows ready for it."""
-    table.settings.check_writable()
+    _check_settings(table, settings)
     existing = table_schema(table, load_timeline(table.store))
     schema = fitting_schema(
         rows.schema(), existing, table.settings, fill_missing=settings.fills_missing_columns
@@ -112,8 +112,20 @@ def _fitted(table: OpenTable, rows: Rows, settings: WriteSettings) -> tuple[pa.S
     return schema, rows.prepared(schema, table.settings)
 
 
-def _existing_schema(table: OpenTable) -> pa.Schema:
+def _check_settings(table: OpenTable, settings: WriteSettings) -> None:
     table.settings.check_writable()
+    foreign = [name for name in settings.bucket_columns if name not in table.settings.record_key]
+    if foreign:
+        raise InvalidOption(
+            "a bucket can only depend on columns of the record key",
+            option="hoodie.bucket.index.hash.field",
+            column=foreign[0],
+            record_key=", ".join(table.settings.record_key),
+        )
+
+
+def _existing_schema(table: OpenTable, settings: WriteSettings) -> pa.Schema:
+    _check_settings(table, settings)
     schema = table_schema(table, load_timeline(table.store))
     if schema is None:
         raise InvalidRequest("nothing was written to this table yet", table=table.settings.name)

@@ -16,7 +16,7 @@ from holdfast.model.reports import IndexReport
 from holdfast.table.opened import OpenTable
 from holdfast.write.gather import SLOT
 from holdfast.write.global_index import globally_located
-from holdfast.write.merge_task import MergeRequest, merge_rows
+from holdfast.write.merge_task import MergeRequest, incoming_rows, merge_rows, newest_of_each_key
 from holdfast.write.rows import Written
 from holdfast.write.task import TaskIdentity, TaskRequest, check_batch, write_rows
 
@@ -49,8 +49,10 @@ class ArrowRows:
         """Merge the rows as one task and one slot."""
         rows = self.table
         index = IndexReport()
-        if request.looks_up and request.task.write.index_type.is_global:
+        if request.task.write.index_type.is_global and request.looks_up:
             rows, index = globally_located(table.store, rows, request)
+        elif request.task.write.index_type.is_global and request.combines:
+            rows = newest_of_each_key(incoming_rows(rows, request), request.task.table.ordering).rows
         slot = pa.array(np.zeros(rows.num_rows, dtype=np.int64))
         batches = rows.append_column(SLOT, slot).to_batches(max_chunksize=_BATCH_ROWS)
         outcomes = list(merge_rows(table.store, request, _identity(table), batches))

@@ -52,7 +52,10 @@ def routed(rows: DataFrame, counts: Mapping[str, int], table: OpenTable, request
     write = request.task.write
     if request.looks_up and write.index_type.is_global:
         return _located(_keyed(rows, request), counts, frozenset(request.groups), table, request)
-    rows = rows.withColumn(_PATH, partition_path_of(rows, request.task.table))
+    if request.combines and write.index_type.is_global:
+        rows = _keyed(rows, request).drop(_KEY)
+    else:
+        rows = rows.withColumn(_PATH, partition_path_of(rows, request.task.table))
     if write.index_type is IndexType.BUCKET:
         slot = f.xxhash64(_PATH, bucket_of_row(rows, request.task.table, write))
         return Routed(_with_slot(rows, slot), len(counts) * write.bucket_count, IndexReport())
