@@ -11,7 +11,7 @@ import json
 import os
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -165,14 +165,15 @@ class Sequence(RuleBasedStateMachine):
         draws=BATCHES, dress=DRESSES, operation=st.sampled_from(("upsert", "insert", "insert_overwrite"))
     )
     def create(self, draws, dress, operation):
-        generator, payload = self.model.generator, "event time" if self.model.by_event_time else "latest write"
+        generator = self.model.generator
+        payload = PAYLOADS["event time" if self.model.by_event_time else "latest write"]
         table_settings = new_table_settings(
             name="t",
             record_key=generator.record_key,
             partition_by=generator.partition_by,
             ordering="ts",
             table_type="COPY_ON_WRITE",
-            properties={**generator.properties, "hoodie.compaction.payload.class": PAYLOADS[payload]},
+            properties={**generator.properties, "hoodie.compaction.payload.class": payload},
         )
         create_new(self.store, self._location, table_settings, clock=self.clock, host=SimulatedHost())
         self.table = self._opened(self.store)
@@ -207,22 +208,21 @@ class Sequence(RuleBasedStateMachine):
     @rule(draws=BATCHES, dress=DRESSES)
     def insert(self, draws, dress):
         """Of fresh keys: others would not be looked for, and be there twice."""
-        rows = self._fresh(self._rows(draws, dress, flagged=False), self.records)
+        rows = self._combined(self._fresh(self._rows(draws, dress, flagged=False), self.records))
         outcome = self.model.insert(self.records, rows)
         self._write("insert", self._batch(rows, dress), {**dress.options, **COMBINE}, outcome)
 
     @rule(draws=BATCHES, dress=DRESSES)
     def bulk_insert(self, draws, dress):
-        rows = self._fresh(self._rows(draws, dress, flagged=False), self.records)
-        rows = self.model.reduced(rows)
+        rows = self.model.reduced(self._fresh(self._rows(draws, dress, flagged=False), self.records))
         outcome = self.model.insert(self.records, rows)
         self._write("bulk_insert", self._batch(rows, dress), dress.options, outcome)
 
     @rule(draws=BATCHES, dress=DRESSES)
     def insert_overwrite(self, draws, dress):
-        rows = self._rows(draws, dress, flagged=False)
-        replaced = {self.model.partition(row) for row in rows}
-        rows = self._fresh(rows, self.model.without(self.records, replaced))
+        rows = self._combined(self._rows(draws, dress, flagged=False))
+        while rows != (fresh := self._fresh(rows, self._beside(rows))):
+            rows = fresh  # of fewer partitions, perhaps, so that more records stay
         outcome = self.model.overwrite(self.records, rows)
         options = {**dress.options, **COMBINE}
         self._write("insert_overwrite", self._batch(rows, dress), options, outcome)
@@ -238,7 +238,9 @@ class Sequence(RuleBasedStateMachine):
     def delete_partitions(self, first, count):
         known = sorted({record.partition for record in self.records.values()})
         chosen = {known[(first + number) % len(known)] for number in range(count)}
-        self._write("delete_partitions", sorted(chosen), {}, Outcome(self.model.without(self.records, chosen)))
+        self._write(
+            "delete_partitions", sorted(chosen), {}, Outcome(self.model.without(self.records, chosen))
+        )
 
     @rule()
     def a_column_is_added(self):
@@ -324,8 +326,11 @@ class Sequence(RuleBasedStateMachine):
         return pa.Table.from_pylist([dict(row) for row in rows], schema=self._batch_schema(dress))
 
     def _fresh(self, rows: list[Row], records: Records) -> list[Row]:
-        fresh = [row for row in rows if self.model.identity(row) not in records]
-        return self._combined(fresh)
+        return [row for row in rows if self.model.identity(row) not in records]
+
+    def _beside(self, rows: list[Row]) -> Records:
+        """The records that stay if the rows replace the partitions they are of."""
+        return self.model.without(self.records, {self.model.partition(row) for row in rows})
 
     def _combined(self, rows: list[Row]) -> list[Row]:
         """Inserts combine rows within a partition; a global index would have one record in them all."""
@@ -340,7 +345,8 @@ class Sequence(RuleBasedStateMachine):
         self, operation: str, what: pa.Table | list[str], options: Mapping[str, str], outcome: Outcome
     ) -> None:
         self.is_intact = False
-        table, self.fault = (self.table if self.fault is None else self._opened(self.fault(self.store))), None
+        table = self.table if self.fault is None else self._opened(self.fault(self.store))
+        self.fault = None
         try:
             commit = getattr(table, operation)(what, options={**self.model.index.options, **options})
         except (Crash, StorageUnavailable, OutcomeUnknown):
@@ -465,6 +471,6 @@ def _settings() -> settings:
         stateful_step_count=STEPS,
         deadline=None,
         database=None,
-        phases=(Phase.generate,),
+        phases=(Phase.generate, Phase.shrink),
         suppress_health_check=list(HealthCheck),
     )

@@ -17,7 +17,7 @@ from holdfast.format.schemas import avro_schema
 from holdfast.model.names import BaseFileName, in_partition
 from holdfast.storage.store import Store
 
-_ROW_GROUP_ROWS = 200_000
+ROW_GROUP_ROWS = 200_000
 _ROW_GROUP_BYTES = 128 * 1024 * 1024
 _ROW_GROUP_BYTES_MIN = 1024 * 1024
 _ZSTD_LEVEL = 1
@@ -74,13 +74,13 @@ class BaseFileWriter:
         self._pending.append((rows, keys))
         self._pending_rows += rows.num_rows
         self._pending_bytes += rows.nbytes
-        if self._pending_rows >= _ROW_GROUP_ROWS or self._pending_bytes >= self._encoding.row_group_bytes:
+        if self._pending_rows >= ROW_GROUP_ROWS or self._pending_bytes >= self._encoding.row_group_bytes:
             self._flush()
 
     def write_all(self, rows: pa.Table, keys: pa.Array) -> None:
         """As `write`, for rows in any number of batches."""
         written = 0
-        for batch in rows.to_batches(max_chunksize=_ROW_GROUP_ROWS):
+        for batch in rows.to_batches(max_chunksize=ROW_GROUP_ROWS):
             self.write(batch, keys.slice(written, batch.num_rows))
             written += batch.num_rows
 

@@ -21,7 +21,7 @@ from holdfast.files.base_file import Encoding
 from holdfast.files.key_footer import KeyFooter
 from holdfast.files.merged_file import MergedFileWriter, Positions, RowGroupChanges
 from holdfast.files.meta_columns import COMMIT_TIME, RECORD_KEY
-from holdfast.files.open_base_file import opened_base_file
+from holdfast.files.open_base_file import held_base_file, reading
 from holdfast.model.names import BaseFileName
 from holdfast.storage.store import Store
 
@@ -136,12 +136,13 @@ class OldVersion:
         )
 
     def _column(self, number: int, name: str) -> pa.Array:
-        return self._parquet.read_row_group(number, columns=[name]).column(0).combine_chunks()
+        with reading(self.path):
+            return self._parquet.read_row_group(number, columns=[name]).column(0).combine_chunks()
 
 
 @contextmanager
 def opened_old_version(store: Store, path: str) -> Iterator[OldVersion]:
-    with opened_base_file(store, path, dictionaries=(COMMIT_TIME,)) as parquet:
+    with held_base_file(store, path, dictionaries=(COMMIT_TIME,)) as parquet:
         yield OldVersion(parquet, path)
 
 

@@ -15,7 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from holdfast.files.base_file import Encoding, footer_entries, parquet_writer
+from holdfast.errors import TableDamaged
+from holdfast.files.base_file import ROW_GROUP_ROWS, Encoding, footer_entries, parquet_writer
 from holdfast.files.chunk_file import ChunkFile, ParquetSource, copyable_columns
 from holdfast.files.conform import conformed
 from holdfast.files.key_footer import KeyFooter
@@ -31,14 +32,15 @@ from holdfast.files.meta_columns import (
     numbered_column,
     replaced,
 )
+from holdfast.files.open_base_file import reading
 from holdfast.format.commits import WriteStat
+from holdfast.format.malformed import Malformed
 from holdfast.format.schemas import META_COLUMNS
 from holdfast.model.names import BaseFileName, in_partition
 from holdfast.storage.store import Store
 
 Positions = npt.NDArray[np.int64]
 
-_ROW_GROUP_ROWS = 200_000
 _SMALL_ROW_GROUP_ROWS = 25_000
 """Row groups at the end of a file that are smaller are put together when rows are added."""
 
@@ -78,6 +80,7 @@ class MergedFileWriter:
         self._partition = partition
         self._encoding = encoding
         self._old = old
+        self._old_path = old_path
         self._fixed = frozenset((RECORD_KEY, PARTITION_PATH, *fixed))
         self._keys = keys
         self._seen_keys: list[pa.Array] = []
@@ -87,7 +90,8 @@ class MergedFileWriter:
         self.path = in_partition(partition, str(name))
         self._stack = ExitStack()
         self._sink = self._stack.enter_context(store.upload(self.path))
-        self._source = ParquetSource(self._stack.enter_context(store.open(old_path)))
+        with reading(old_path):
+            self._source = ParquetSource(self._stack.enter_context(store.open(old_path)))
         template = self._encoded(self._schema.empty_table()).footer
         self._copyable = copyable_columns(self._source.footer, template)
         self._leaves = [leaf.path[0] for leaf in template.leaves]
@@ -117,8 +121,10 @@ class MergedFileWriter:
         """Write what `copy` left, and new rows, already in the encoding's schema."""
         new = [self._with_meta(rows, keys)] if rows.num_rows > 0 else []
         together = pa.concat_tables([self._schema.empty_table(), *small, *new])
-        for start in range(0, together.num_rows, _ROW_GROUP_ROWS):
-            self._write_encoded(together.slice(start, _ROW_GROUP_ROWS))
+        fitting = self._encoding.row_group_bytes * together.num_rows // max(together.nbytes, 1)
+        step = max(1, min(ROW_GROUP_ROWS, fitting))
+        for start in range(0, together.num_rows, step):
+            self._write_encoded(together.slice(start, step))
 
     def close(self) -> WriteStat:
         """Finish the file; it is durable and visible to listings when this returns."""
@@ -176,7 +182,10 @@ class MergedFileWriter:
                 chunks.append((encoded, 0))
             else:
                 chunks.append((self._source, number))
-        self._file.add_row_group(rows, chunks)
+        try:
+            self._file.add_row_group(rows, chunks)
+        except Malformed as error:
+            raise TableDamaged("a data file cannot be read", file=self._old_path, cause=error) from error
         self._count(number, rows)
 
     def _changed_columns(self, number: int, change: RowGroupChanges, incoming: pa.Table) -> pa.Table:
@@ -245,12 +254,15 @@ class MergedFileWriter:
         """A column of the old file, in the type it is stored in now."""
         rows = self._old.metadata.row_group(number).num_rows
         if name in META_COLUMNS:
-            return _whole(self._old.read_row_group(number, columns=[name]).column(0))
+            return _whole(self._read(number, name).column(0))
         field = self._encoding.schema.field(name)
         if name not in self._old.schema_arrow.names:
             return pa.nulls(rows, field.type)
-        stored = self._old.read_row_group(number, columns=[name])
-        return _whole(conformed(stored, pa.schema([field])).column(0))
+        return _whole(conformed(self._read(number, name), pa.schema([field])).column(0))
+
+    def _read(self, number: int, name: str) -> pa.Table:
+        with reading(self._old_path):
+            return self._old.read_row_group(number, columns=[name])
 
     def _names_of(self, rows: int) -> ParquetSource:
         """The column of file names for a row group of so many rows; most have the same number."""

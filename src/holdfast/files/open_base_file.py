@@ -1,7 +1,7 @@
 """Opening a base file to read it, with everything checked that can be."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,15 +22,28 @@ def opened_base_file(
 
     The columns named in `dictionaries` come as dictionaries.
     """
-    try:
-        with (
-            store.open(path) as source,
-            pq.ParquetFile(
-                source, page_checksum_verification=True, read_dictionary=list(dictionaries)
-            ) as file,
-        ):
+    with reading(path), held_base_file(store, path, dictionaries=dictionaries) as file:
+        yield file
+
+
+@contextmanager
+def held_base_file(store: Store, path: str, *, dictionaries: Sequence[str] = ()) -> Iterator[pq.ParquetFile]:
+    """The same for a block that does other things, too: what reads in it is marked by `reading`."""
+    with ExitStack() as stack:
+        with reading(path):
+            source = stack.enter_context(store.open(path))
+            file = stack.enter_context(
+                pq.ParquetFile(source, page_checksum_verification=True, read_dictionary=list(dictionaries))
+            )
             _check_columns(file, path)
-            yield file
+        yield file
+
+
+@contextmanager
+def reading(path: str) -> Iterator[None]:
+    """Whatever goes wrong in this block is damage of the file."""
+    try:
+        yield
     except FileNotFoundError as error:
         raise TableDamaged("a data file is missing", file=path) from error
     except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError, Malformed, SchemaMismatch) as error:

@@ -27,7 +27,7 @@ from holdfast.format.buckets import bucket_numbers, bucket_of
 from holdfast.format.commits import WriteStat
 from holdfast.format.record_keys import text_column
 from holdfast.model.instant import InstantTime
-from holdfast.model.names import BaseFileName, in_partition, partition_of
+from holdfast.model.names import BaseFileName, in_partition
 from holdfast.model.reports import IndexReport
 from holdfast.storage.store import Store
 from holdfast.table.markers import MERGE, leave_marker
@@ -71,10 +71,6 @@ class MergeRequest:
         table = self.task.table
         return table.ordering if table.merges_by_event_time else None
 
-    def group_at(self, path: str) -> FileGroup:
-        """The file group whose newest base file this is."""
-        return next(g for g in self.groups[partition_of(path)] if g.path == path)
-
 
 @dataclass(frozen=True, slots=True)
 class _Work:
@@ -103,13 +99,14 @@ def merge_rows(
 ) -> Iterator[WriteStat | IndexReport]:
     """Merge the batches; one stat per file as each is finished, then what the look-up took."""
     merger = _Merger(store, request, identity)
+    by_path = {group.path: group for members in request.groups.values() for group in members}
     for rows in slots(batches):
-        for work in _works(rows, request):
+        for work in _works(rows, request, by_path):
             yield from merger.merge(work)
     yield merger.index
 
 
-def _works(rows: pa.Table, request: MergeRequest) -> Iterator[_Work]:
+def _works(rows: pa.Table, request: MergeRequest, by_path: Mapping[str, FileGroup]) -> Iterator[_Work]:
     """The rows of a slot, by the file groups they may meet in."""
     incoming = incoming_rows(rows, request)
     data = incoming.rows
@@ -121,7 +118,7 @@ def _works(rows: pa.Table, request: MergeRequest) -> Iterator[_Work]:
         target = targets[first].as_py() if targets is not None else None
         partition = paths[first].as_py() if paths is not None else ""
         bucket = buckets[first].as_py() if buckets is not None else None
-        groups = _groups(request, partition, target, bucket)
+        groups = (by_path[target],) if target else _groups(request, partition, target, bucket)
         home = groups[0].partition if target else partition
         mine = incoming if len(share) == rows.num_rows else incoming.only(share)
         yield _Work(home, groups, bucket, target is not None, mine)
@@ -189,8 +186,6 @@ def _groups(
     """The file groups that may hold the keys of rows so labelled."""
     if target == "":
         return ()
-    if target is not None:
-        return (request.group_at(target),)
     members = request.groups.get(partition, ())
     if bucket is None:
         return members
