@@ -144,7 +144,7 @@ def test_what_hudi_committed_can_still_be_read_as_it_was(name, continued):
 def test_an_empty_table_of_hudi_is_filled_and_emptied(continued):
     table = continued("cow_v6_empty")
     template = continued("cow_v6_nonpartitioned").to_arrow()
-    rows = template.select([n for n in table.to_arrow().column_names or template.column_names])
+    rows = template.select(table.to_arrow().column_names or template.column_names)
 
     filled = table.upsert(rows)
     assert read_alike(table).keys() == {str(key) for key in rows["id"].to_pylist()}

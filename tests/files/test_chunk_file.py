@@ -126,6 +126,33 @@ def test_columns_are_found_by_path_and_not_by_place():
     assert read(spliced(source_of(rows), backwards, rows.column_names)).equals(read(parquet(rows)))
 
 
+def test_columns_may_be_left_out_between_others():
+    rows = everything(90)
+    kept = rows.select(["key", "a_long", "a_list", "structs"])
+    source, template = source_of(rows), source_of(kept).footer
+    sink = io.BytesIO()
+
+    file = ChunkFile(sink, template=template)
+    for number, group in enumerate(source.footer.row_groups):
+        file.add_row_group(group.rows, [(source, number)] * len(template.leaves))
+    file.close({})
+
+    assert read(sink.getvalue()).equals(read(parquet(kept)))
+
+
+def test_files_with_the_same_layout_are_told_apart():
+    """A chunk of one ends where the next one of the other starts."""
+    old, new = (
+        source_of(pa.table({name: [value] * 5 for name in "xyz"}), write_page_checksum=False)
+        for value in (1, 2)
+    )
+    assert old.footer.row_groups[0].chunks[1].start == new.footer.row_groups[0].chunks[1].start
+
+    content = spliced(old, new, ["y"])
+
+    assert read(content).to_pydict() == {"x": [1] * 5, "y": [2] * 5, "z": [1] * 5}
+
+
 def test_a_chunk_may_serve_many_row_groups():
     rows = pa.table({"key": [str(number) for number in range(120)], "name": ["old"] * 120})
     old = source_of(rows)

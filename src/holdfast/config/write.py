@@ -50,8 +50,8 @@ class WriteSettings:
     max_file_bytes: int = 120 * 1024 * 1024
     small_file_bytes: int = 100 * 1024 * 1024
     """File groups below this size receive new records."""
-    record_bytes: int = 1024
-    """How long a stored record is taken to be while no commit tells."""
+    record_bytes: int = 256
+    """How long a stored record is taken to be when many new ones are spread over tasks."""
     compression: str = "zstd"
     bloom_error_rate: float = 1e-9
     index_type: IndexType = IndexType.SIMPLE

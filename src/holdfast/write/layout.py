@@ -24,6 +24,8 @@ class FileGroup:
     """Of the base file; None where only a listing knows it."""
 
 
+_TELLING_BYTES = 1024 * 1024
+"""In a smaller file its footer outweighs its rows."""
 _BUCKETS_LIKELY = 10_000
 """Once in four hundred thousand times a random id begins with so small a decimal number."""
 
@@ -86,18 +88,21 @@ class Room:
     """Whether it is written anew in any case."""
 
 
-def rows_taken(rooms: Sequence[Room], new_rows: int, settings: WriteSettings) -> list[int]:
+def rows_taken(
+    rooms: Sequence[Room], new_rows: int, settings: WriteSettings, *, row_bytes: float
+) -> list[int]:
     """How many of the new rows each file group takes; the rest goes to new ones.
 
-    Those that are rewritten anyway come first, then the smallest.
+    Those that are rewritten anyway come first, then the smallest. `row_bytes`
+    is how long a new row is at most; a file of some size tells it better.
     """
     taken = [0] * len(rooms)
     small = [n for n, room in enumerate(rooms) if (room.size or math.inf) < settings.small_file_bytes]
     for number in sorted(small, key=lambda n: (not rooms[n].is_rewritten, rooms[n].size)):
         size, rows = rooms[number].size or 0, rooms[number].rows
-        # What a file has beside its rows makes the few rows of a small one seem long.
-        row_bytes = min(size / max(rows, 1), settings.record_bytes)
-        taken[number] = min(new_rows, max(0, int((settings.max_file_bytes - size) / row_bytes)))
+        tells = rows > 0 and size >= _TELLING_BYTES
+        room = (settings.max_file_bytes - size) / max(size / rows if tells else row_bytes, 1)
+        taken[number] = min(new_rows, max(0, int(room)))
         new_rows -= taken[number]
     return taken
 

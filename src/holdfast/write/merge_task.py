@@ -211,7 +211,9 @@ class _Merger:
             for candidate in candidates:
                 is_new[candidate.changes.found] = False
             new = np.flatnonzero(is_new)
-            for candidate, count in zip(candidates, self._placed(work, candidates, len(new)), strict=True):
+            row_bytes = incoming.rows.nbytes / max(incoming.rows.num_rows, 1)
+            placed = self._placed(work, candidates, len(new), row_bytes=row_bytes)
+            for candidate, count in zip(candidates, placed, strict=True):
                 added, new = new[:count], new[count:]
                 if candidate.changes or count:
                     yield self._merged_file(candidate, incoming, added)
@@ -236,7 +238,9 @@ class _Merger:
                 return _Candidate(group, old, Changes.none(old))
         return _Candidate(group, old, old.changes(incoming, ordering=self._request.deciding_column))
 
-    def _placed(self, work: _Work, candidates: Sequence[_Candidate], new_rows: int) -> list[int]:
+    def _placed(
+        self, work: _Work, candidates: Sequence[_Candidate], new_rows: int, *, row_bytes: float
+    ) -> list[int]:
         """How many new rows each candidate takes."""
         if work.bucket is not None:
             return [new_rows for _ in candidates]
@@ -244,7 +248,7 @@ class _Merger:
             Room(candidate.group.size, candidate.old.rows, is_rewritten=bool(candidate.changes))
             for candidate in candidates
         ]
-        return rows_taken(rooms, new_rows, self._request.task.write)
+        return rows_taken(rooms, new_rows, self._request.task.write, row_bytes=row_bytes)
 
     def _merged_file(self, candidate: _Candidate, incoming: Incoming, added: Positions) -> WriteStat:
         request, group, old = self._request.task, candidate.group, candidate.old

@@ -33,6 +33,8 @@ _FOUND = "_holdfast_found"
 _TARGETS = "_holdfast_targets"
 _ACTION = "_holdfast_action"
 
+TASKS_PER_CORE = 4
+"""So many that a core which was given the small ones does not idle long."""
 _BROADCAST_ROWS = 1_000_000
 
 
@@ -57,8 +59,7 @@ def routed(rows: DataFrame, counts: Mapping[str, int], table: OpenTable, request
     else:
         rows = rows.withColumn(_PATH, partition_path_of(rows, request.task.table))
     if write.index_type is IndexType.BUCKET:
-        slot = f.xxhash64(_PATH, bucket_of_row(rows, request.task.table, write))
-        return Routed(_with_slot(rows, slot), len(counts) * write.bucket_count, IndexReport())
+        return _by_bucket(rows, counts, request)
     crowded = _crowded_partitions(rows.sparkSession, counts, request) if request.looks_up else frozenset()
     if crowded:
         keyed = rows.withColumn(_KEY, record_key_of(rows, request.task.table))
@@ -71,6 +72,15 @@ def routed(rows: DataFrame, counts: Mapping[str, int], table: OpenTable, request
     placed = placed.withColumn(TARGET, _chosen_target(request))
     slot = f.xxhash64(_PATH, _choice(request))
     return Routed(_with_slot(placed, slot), sum(map(len, targets.values())), IndexReport())
+
+
+def _by_bucket(rows: DataFrame, counts: Mapping[str, int], request: MergeRequest) -> Routed:
+    """Slots of one bucket, or of one partition where there are enough of these to keep all cores busy."""
+    write = request.task.write
+    if len(counts) >= TASKS_PER_CORE * parallelism(rows.sparkSession) or write.bucket_count == 1:
+        return Routed(_with_slot(rows, f.xxhash64(_PATH)), len(counts), IndexReport())
+    slot = f.xxhash64(_PATH, bucket_of_row(rows, request.task.table, write))
+    return Routed(_with_slot(rows, slot), len(counts) * write.bucket_count, IndexReport())
 
 
 def _with_slot(rows: DataFrame, slot: Column) -> DataFrame:

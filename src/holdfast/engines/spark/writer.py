@@ -23,7 +23,7 @@ from holdfast import errors
 from holdfast.config.key_generators import PartitionType
 from holdfast.config.table import TableSettings
 from holdfast.engines.spark.keys import partition_path_of, quoted
-from holdfast.engines.spark.routing import parallelism, routed
+from holdfast.engines.spark.routing import TASKS_PER_CORE, parallelism, routed
 from holdfast.engines.spark.session import own_interpreter
 from holdfast.engines.spark.types import arrow_schema_of
 from holdfast.errors import HoldfastError, InvalidRequest, StorageUnavailable
@@ -44,7 +44,6 @@ _BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _BATCH_ROWS_DEFAULT = "10000"
 _BATCH_ROWS_WANTED = "50000"
 _OUTCOME = "outcome string"
-_TASKS_PER_CORE = 4
 _LOCAL_MASTER = re.compile(r"local(?:\[[^,\]]*(?:,([0-9]+))?\])?")
 
 
@@ -83,7 +82,7 @@ class SparkRows:
             counts = _checked_counts(self.frame, request.task.table, by_partition=True)
         with own_interpreter(session):
             route = routed(self.frame, counts, table, request)
-            tasks = request.task.write.parallelism or min(route.slots, _TASKS_PER_CORE * parallelism(session))
+            tasks = request.task.write.parallelism or min(route.slots, TASKS_PER_CORE * parallelism(session))
             ordered = route.rows.repartition(max(1, tasks), SLOT).sortWithinPartitions(SLOT)
             shipped = request.for_tasks(None if request.task.write.index_type.is_global else counts)
             written = _run(
