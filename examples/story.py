@@ -1,4 +1,4 @@
-"""The story of one table, told by running it: write, die, recover, look back.
+"""The story of one table, told by running it: write, die, recover, correct, look back.
 
 `make run` runs this. Everything is real: Spark writes the table, a second
 process is killed in the middle of a write, and Apache Hudi's Rust reader is
@@ -42,6 +42,11 @@ def trips(spark: SparkSession, *, first: int, count: int) -> DataFrame:
     )
 
 
+def corrected(rows: DataFrame) -> DataFrame:
+    """The same trips a moment later, at another fare."""
+    return rows.withColumn("ts", f.col("ts") + 1).withColumn("fare", f.round(f.col("fare") * 1.1, 2))
+
+
 def chapter(number: int, title: str) -> None:
     console.print()
     console.rule(f"[bold]{number}  {title}", align="left", style="dim")
@@ -77,27 +82,36 @@ def main() -> None:
     show_timeline(table)
 
     chapter(3, "The next write cleans up, then commits")
-    second = table.insert(trips(spark, first=200_000, count=50_000))
+    second = table.upsert(corrected(trips(spark, first=190_000, count=60_000)))
     for removed in second.rolled_back:
         console.print(f"rolled back [yellow]{removed.rolled_back}[/]: {len(removed.deleted)} files deleted")
     console.print(
-        f"committed [green]{second.instant}[/]: {second.records_written:,} trips; "
-        f"left of the dead writer: {files_of_the_dead_writer()} files"
+        f"committed [green]{second.instant}[/]: {second.records_updated:,} trips corrected, "
+        f"{second.records_inserted:,} added; left of the dead writer: {files_of_the_dead_writer()} files"
     )
     show_timeline(table)
 
-    chapter(4, "Looking back")
+    chapter(4, "Some trips never happened")
+    third = table.delete(trips(spark, first=0, count=1_000).select("trip_id", "city"))
+    console.print(
+        f"committed [green]{third.instant}[/]: {third.records_deleted:,} trips deleted, "
+        f"{third.files_written} of {len(table.files())} file groups written anew"
+    )
+    changed = table.changes(spark, since=first.instant).count()
+    console.print(f"changed since the first load: {changed:,} trips, read from their files alone")
+
+    chapter(5, "Looking back")
     by_city(spark, table, first.instant)
     console.print(
         f"as of {first.instant}: {table.read(spark, as_of=first.instant).count():,} trips; "
         f"now: {table.read(spark).count():,}"
     )
 
-    chapter(5, "A second opinion: Apache Hudi's own Rust reader")
+    chapter(6, "A second opinion: Apache Hudi's own Rust reader")
     batches = HudiTableBuilder.from_base_uri(str(LAKE)).build().read()
     seen = pa.Table.from_batches(batches).num_rows
     console.print(f"hudi-rs opens the same folder and counts {seen:,} trips")
-    assert seen == table.to_arrow(columns=["trip_id"]).num_rows == 250_000
+    assert seen == table.to_arrow(columns=["trip_id"]).num_rows == 249_000
     console.print()
     here, holdfast_command = (
         os.path.relpath(path) for path in (LAKE, Path(sys.executable).with_name("holdfast"))

@@ -208,7 +208,7 @@ class Sequence(RuleBasedStateMachine):
     @rule(draws=BATCHES, dress=DRESSES)
     def insert(self, draws, dress):
         """Of fresh keys: others would not be looked for, and be there twice."""
-        rows = self._combined(self._fresh(self._rows(draws, dress, flagged=False), self.records))
+        rows = self._fresh(self._rows(draws, dress, flagged=False), self.records)
         outcome = self.model.insert(self.records, rows)
         self._write("insert", self._batch(rows, dress), {**dress.options, **COMBINE}, outcome)
 
@@ -220,7 +220,7 @@ class Sequence(RuleBasedStateMachine):
 
     @rule(draws=BATCHES, dress=DRESSES)
     def insert_overwrite(self, draws, dress):
-        rows = self._combined(self._rows(draws, dress, flagged=False))
+        rows = self._rows(draws, dress, flagged=False)
         while rows != (fresh := self._fresh(rows, self._beside(rows))):
             rows = fresh  # of fewer partitions, perhaps, so that more records stay
         outcome = self.model.overwrite(self.records, rows)
@@ -229,7 +229,7 @@ class Sequence(RuleBasedStateMachine):
 
     @rule(draws=BATCHES, dress=DRESSES)
     def insert_overwrite_table(self, draws, dress):
-        rows = self._combined(self._rows(draws, dress, flagged=False))
+        rows = self._rows(draws, dress, flagged=False)
         options = {**dress.options, **COMBINE}
         self._write("insert_overwrite_table", self._batch(rows, dress), options, self.model.insert({}, rows))
 
@@ -330,11 +330,7 @@ class Sequence(RuleBasedStateMachine):
 
     def _beside(self, rows: list[Row]) -> Records:
         """The records that stay if the rows replace the partitions they are of."""
-        return self.model.without(self.records, {self.model.partition(row) for row in rows})
-
-    def _combined(self, rows: list[Row]) -> list[Row]:
-        """Inserts combine rows within a partition; a global index would have one record in them all."""
-        return self.model.reduced(rows) if self.model.index.is_global else rows
+        return self.model.beside(self.records, self.model.reduced(rows))
 
     # --- writes
 

@@ -11,28 +11,55 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from harness.checker import Violation, check_at_any_time, check_at_rest, visible_ids
+from harness.checker import Violation, check_at_any_time, check_at_rest, visible_rows
 from harness.faults import Crash, CrashingStore, RecordingStore
-from harness.world import World, memory_world
+from harness.world import Row, World, memory_world, table_of
+from holdfast.config.write import IndexType, WriteSettings
 from holdfast.errors import TableExists
 from holdfast.services.rollback import roll_back_failed_writes
 from holdfast.storage.memory import MemoryStore
 from holdfast.table.properties_file import change_settings, has_settings
+from holdfast.timeline.timeline import load_timeline
 
-OLD = ("old1", "old2")
-NEW = ("new1", "new2", "new3")
-NEXT = ("next1",)
+Rows = frozenset[Row]
+Act = Callable[[World], object]
+
+PARIS = frozenset({("old1", "paris", 1.0), ("old3", "paris", 3.0)})
+ROME = frozenset({("old2", "rome", 2.0)})
+OLD = PARIS | ROME
+NEXT = ("next", "paris", 9.0)
+THIRD = ("third", "rome", 9.0)
+
+_GLOBAL = WriteSettings(index_type=IndexType.GLOBAL_SIMPLE)
+
+
+@dataclass(frozen=True)
+class Write:
+    """A write, and what a reader sees once it is committed."""
+
+    run: Act
+    effect: Callable[[Rows], Rows]
+
+
+@dataclass(frozen=True)
+class Start:
+    """A table to begin with: what a reader sees, and what he sees once all that was decided is shown."""
+
+    make: Callable[[], World]
+    seen: Rows
+    decided: Rows
 
 
 @dataclass(frozen=True)
 class Operation:
     name: str
-    run: Callable[[World], object]
-    start: Callable[[], World]
-    before: frozenset[str]
-    after: frozenset[str]
-    before_recovery: frozenset[str] | None = None
-    """What a reader may still see until somebody publishes what was decided."""
+    run: Act
+    start: Start
+    after: Rows
+
+    @property
+    def before(self) -> Rows:
+        return self.start.decided
 
 
 @dataclass
@@ -50,104 +77,173 @@ class Tally:
         )
 
 
-def _nothing() -> World:
-    return memory_world()
+def _rows_written(operation: str, rows: Rows, settings: WriteSettings | None = None) -> Act:
+    return lambda world: world.write(operation, table_of(sorted(rows)), settings or WriteSettings())
 
 
-def _empty() -> World:
+def _without(rows: Rows, *keys: str) -> Rows:
+    return frozenset(row for row in rows if row[0] not in keys)
+
+
+def _outside(rows: Rows, *cities: str) -> Rows:
+    return frozenset(row for row in rows if row[1] not in cities)
+
+
+def _upserted(rows: Rows) -> Callable[[Rows], Rows]:
+    return lambda table: _without(table, *(key for key, *_ in rows)) | rows
+
+
+NEW = frozenset({("new1", "paris", 4.0), ("new2", "rome", 5.0), ("new3", "oslo", 6.0)})
+INSERT = Write(_rows_written("insert", NEW), lambda table: table | NEW)
+BULK_INSERT = Write(_rows_written("bulk_insert", NEW), lambda table: table | NEW)
+
+# Changes one row, gives one to a small file group that nothing else changes, and one to a new group.
+_UPSERTED = frozenset({("old1", "paris", 10.0), ("up2", "rome", 5.0), ("up3", "oslo", 6.0)})
+UPSERT = Write(_rows_written("upsert", _UPSERTED), _upserted(_UPSERTED))
+_MOVED = frozenset({("old1", "rome", 10.0), ("old2", "oslo", 20.0)})
+MOVE = Write(_rows_written("upsert", _MOVED, _GLOBAL), _upserted(_MOVED))
+DELETE = Write(
+    _rows_written("delete", frozenset({("old1", "paris", 0.0), ("never", "rome", 0.0)})),
+    lambda table: _without(table, "old1"),
+)
+DELETE_ALL_OF_A_GROUP = Write(
+    _rows_written("delete", frozenset((key, city, 0.0) for key, city, _ in PARIS)),
+    lambda table: _without(table, "old1", "old3"),
+)
+# The key that the partition had before stands for itself: what is replaced must not be seen beside it.
+_OVERWRITTEN = frozenset({("old1", "paris", 10.0), ("over2", "oslo", 5.0)})
+OVERWRITE = Write(
+    _rows_written("insert_overwrite", _OVERWRITTEN),
+    lambda table: _outside(table, "paris", "oslo") | _OVERWRITTEN,
+)
+OVERWRITE_TABLE = Write(_rows_written("insert_overwrite_table", _OVERWRITTEN), lambda table: _OVERWRITTEN)
+DELETE_PARTITION = Write(
+    lambda world: world.delete_partitions("paris"), lambda table: _outside(table, "paris")
+)
+
+
+def _empty_table() -> World:
     world = memory_world()
     world.create()
     return world
 
 
-def _clean() -> World:
-    world = _empty()
-    world.insert(*OLD)
-    return world
-
-
-def _dirty() -> World:
-    """A writer died after it wrote its files and before it decided anything."""
-    world = _clean()
-    _die_at(world, lambda w: w.insert("dead1", "dead2"), step=8)
-    return world
-
-
-def _rolling_back() -> World:
-    """A rollback died after it deleted one of two files."""
-    world = _dirty()
-    _die_at(world, lambda w: roll_back_failed_writes(w.open()), step=4)
-    return world
-
-
-def _decided() -> World:
-    """A writer died between its COMMIT and its publication."""
-    world = _clean()
-    _die_at(world, lambda w: w.insert("decided1"), step=7)
+def _clean_table() -> World:
+    world = _empty_table()
+    _rows_written("insert", OLD)(world)
     return world
 
 
 def _with_metadata_table() -> World:
     """Hudi maintained a metadata table here, which a write has to switch off."""
-    world = _clean()
+    world = _clean_table()
     change_settings(world.store, {"hoodie.table.metadata.partitions": "files"}, now_ms=0)
     world.store.create(".hoodie/metadata/files/x", b"x")
     world.store.create(".hoodie/metadata/.hoodie/hoodie.properties", b"x")
     return world
 
 
-def _die_at(world: World, act: Callable[[World], object], *, step: int) -> None:
-    try:
-        act(world.on(CrashingStore(world.store, step, after=True)))
-    except Crash:
-        return
-    raise AssertionError(f"there is no step {step}")
+def _dead(act: Act, *, last: str, start: Callable[[], World] = _clean_table) -> Callable[[], World]:
+    """A table where an act died right after the last of its changes that contains this text."""
+
+    def make() -> World:
+        world = start()
+        recorder = RecordingStore(world.store.copy())
+        act(world_over(world, recorder))
+        step = max(number for number, change in enumerate(recorder.changes, 1) if last in change)
+        try:
+            act(world.on(CrashingStore(world.store, step, after=True)))
+        except Crash:
+            return world
+        raise AssertionError(f"there is no step {step}")
+
+    return make
 
 
-def _insert(world: World) -> None:
-    world.insert(*NEW)
+def _roll_back(world: World) -> object:
+    return roll_back_failed_writes(world.open())
 
 
-def _bulk_insert(world: World) -> None:
-    world.bulk_insert(*NEW)
+def _one(key: str, city: str) -> Rows:
+    return frozenset({(key, city, -1.0)})
 
 
-def _create(world: World) -> None:
-    world.create()
+_DEAD_ROWS = _one("dead1", "paris") | _one("dead2", "rome")
+_DEAD_INSERT = _dead(_rows_written("insert", _DEAD_ROWS), last="upload")
+
+NOTHING = Start(memory_world, frozenset(), frozenset())
+EMPTY = Start(_empty_table, frozenset(), frozenset())
+CLEAN = Start(_clean_table, OLD, OLD)
+METADATA_TABLE = Start(_with_metadata_table, OLD, OLD)
+DEAD_INSERT = Start(_DEAD_INSERT, OLD, OLD)
+DEAD_ROLLBACK = Start(_dead(_roll_back, last="delete paris", start=_DEAD_INSERT), OLD, OLD)
+UNPUBLISHED_INSERT = Start(_dead(_rows_written("insert", _DEAD_ROWS), last="ledger"), OLD, OLD | _DEAD_ROWS)
+
+_DEAD_UPDATE = _one("old1", "paris") | _one("dead2", "rome")
+_dead_upsert = _rows_written("upsert", _DEAD_UPDATE)
+_dead_overwrite = _rows_written("insert_overwrite", _one("dead1", "paris"))
+
+DEAD_UPSERTS = {
+    "a dead upsert": Start(_dead(_dead_upsert, last="upload"), OLD, OLD),
+    "an unpublished upsert": Start(_dead(_dead_upsert, last="ledger"), OLD, _upserted(_DEAD_UPDATE)(OLD)),
+}
+DEAD_OVERWRITES = {
+    "an overwrite that was only requested": Start(_dead(_dead_overwrite, last=".requested"), OLD, OLD),
+    "an overwrite that was inflight": Start(_dead(_dead_overwrite, last=".inflight"), OLD, OLD),
+    "a dead overwrite": Start(_dead(_dead_overwrite, last="upload"), OLD, OLD),
+    "an unpublished overwrite": Start(
+        _dead(_dead_overwrite, last="ledger"), OLD, ROME | _one("dead1", "paris")
+    ),
+}
 
 
-def _roll_back(world: World) -> None:
-    roll_back_failed_writes(world.open())
+def _operation(name: str, write: Write, start: Start = CLEAN) -> Operation:
+    return Operation(name, write.run, start, write.effect(start.decided))
 
 
-_none: frozenset[str] = frozenset()
-_old, _all = frozenset(OLD), frozenset(OLD) | frozenset(NEW)
-_decided_ids = _old | {"decided1"}
+def _rollback(name: str, start: Start) -> Operation:
+    return Operation(name, _roll_back, start, start.decided)
+
 
 OPERATIONS = (
-    Operation("create a table", _create, _nothing, _none, _none),
-    Operation("insert into an empty table", _insert, _empty, _none, frozenset(NEW)),
-    Operation("insert into a clean table", _insert, _clean, _old, _all),
-    Operation("bulk insert into a clean table", _bulk_insert, _clean, _old, _all),
-    Operation("insert after a dead writer", _insert, _dirty, _old, _all),
-    Operation("insert after a dead rollback", _insert, _rolling_back, _old, _all),
-    Operation(
-        "insert after an unpublished commit", _insert, _decided, _decided_ids, _all | _decided_ids, _old
-    ),
-    Operation("insert beside a metadata table", _insert, _with_metadata_table, _old, _all),
-    Operation("roll back a dead writer", _roll_back, _dirty, _old, _old),
-    Operation("resume a dead rollback", _roll_back, _rolling_back, _old, _old),
+    Operation("create a table", lambda world: world.create(), NOTHING, frozenset()),
+    _operation("insert into an empty table", INSERT, EMPTY),
+    _operation("insert into small file groups", INSERT),
+    _operation("bulk insert into a clean table", BULK_INSERT),
+    _operation("insert after a dead insert", INSERT, DEAD_INSERT),
+    _operation("insert after a dead rollback", INSERT, DEAD_ROLLBACK),
+    _operation("insert after an unpublished insert", INSERT, UNPUBLISHED_INSERT),
+    _operation("insert beside a metadata table", INSERT, METADATA_TABLE),
+    _rollback("roll back a dead insert", DEAD_INSERT),
+    _rollback("resume a dead rollback", DEAD_ROLLBACK),
+    _operation("upsert", UPSERT),
+    _operation("upsert that moves records", MOVE),
+    _operation("delete", DELETE),
+    _operation("delete everything in a file group", DELETE_ALL_OF_A_GROUP),
+    _operation("overwrite a partition", OVERWRITE),
+    _operation("overwrite the table", OVERWRITE_TABLE),
+    _operation("delete a partition", DELETE_PARTITION),
+    *(_operation(f"upsert after {name}", UPSERT, start) for name, start in DEAD_UPSERTS.items()),
+    *(_operation(f"upsert after {name}", UPSERT, start) for name, start in DEAD_OVERWRITES.items()),
+    *(_operation(f"overwrite after {name}", OVERWRITE, start) for name, start in DEAD_UPSERTS.items()),
+    *(_operation(f"overwrite after {name}", OVERWRITE, start) for name, start in DEAD_OVERWRITES.items()),
+    *(_rollback(f"roll back {name}", start) for name, start in (DEAD_UPSERTS | DEAD_OVERWRITES).items()),
 )
 
 
-def crash_points(operation: Operation, *, every: int = 1, offset: int = 0) -> Iterator[tuple[str, World]]:
-    """Every world a crash of the operation can leave, with the step that was the last; or a sample."""
-    start = operation.start()
+def crash_points(
+    operation: Operation, *, every: int = 1, offset: int = 0, moments: tuple[bool, ...] = (False, True)
+) -> Iterator[tuple[str, World]]:
+    """Every world a crash of the operation can leave, with the step that was the last; or a sample.
+
+    `moments` says whether the step at which it dies is done or not.
+    """
+    start = operation.start.make()
     recorder = RecordingStore(start.store.copy())
-    operation.run(_world_over(start, recorder))
-    points = [(n, change, after) for n, change in enumerate(recorder.changes, 1) for after in (False, True)]
+    operation.run(world_over(start, recorder))
+    points = [(n, change, after) for n, change in enumerate(recorder.changes, 1) for after in moments]
     for step, change, after in points[offset % every :: every]:
-        world = _world_over(start, start.store.copy())
+        world = world_over(start, start.store.copy())
         try:
             operation.run(world.on(CrashingStore(world.store, step, after=after)))
         except Crash:
@@ -160,38 +256,49 @@ def crash_points(operation: Operation, *, every: int = 1, offset: int = 0) -> It
 def recover_and_check(operation: Operation, world: World) -> None:
     """One more write, as a user would do it; then nothing may be left, lost or in between."""
     seen = _seen(world)
-    if seen not in (operation.before, operation.after, operation.before_recovery):
+    if seen not in (operation.before, operation.after, operation.start.seen):
         raise Violation(f"I1: a reader sees {sorted(seen)} after the crash")
-    one_more_write(world, *NEXT)
+    one_more_write(world, NEXT)
+    check_recovered(operation, world, NEXT)
+
+
+def check_recovered(operation: Operation, world: World, *later: Row) -> None:
+    """Nothing may be left, lost or in between, apart from the rows that came later."""
     table = world.open()
     check_at_rest(table)
-    seen = visible_ids(table) - frozenset(NEXT)
+    seen = visible_rows(table) - frozenset(later)
     if seen not in (operation.before, operation.after):
         raise Violation(f"I1: a reader sees {sorted(seen)} after recovery")
+    if operation.start.seen:
+        first = load_timeline(table.store).completed_commits[0].time
+        seen = visible_rows(table, as_of=first)
+        if seen != operation.start.seen:
+            raise Violation(f"I1: a reader of the past sees {sorted(seen)}")
 
 
-def one_more_write(world: World, *ids: str) -> None:
+def one_more_write(world: World, row: Row) -> None:
     """What a user does next: create the table if it is not there, and write."""
     with suppress(TableExists):
         world.create()
-    world.insert(*ids)
+    world.write("insert", table_of([row]))
 
 
-def _seen(world: World) -> frozenset[str]:
+def _seen(world: World) -> Rows:
     if not has_settings(world.store):
         return frozenset()
     table = world.open()
     check_at_any_time(table)
-    return visible_ids(table)
+    return visible_rows(table)
 
 
 def nested_crash_points(world: World, origin: str, *, every: int, offset: int) -> Iterator[tuple[str, World]]:
     """Every world that a crash of the write after the crash can leave."""
-    nested = Operation("the next write", lambda w: one_more_write(w, *NEXT), lambda: world, _none, _none)
-    for point, left in crash_points(nested, every=every, offset=offset):
+    start = Start(lambda: world, frozenset(), frozenset())
+    nested = Operation("the next write", lambda w: one_more_write(w, NEXT), start, frozenset())
+    for point, left in crash_points(nested, every=every, offset=offset, moments=(True,)):
         yield f"{origin}; then {point}", left
 
 
-def _world_over(start: World, store: MemoryStore | RecordingStore) -> World:
+def world_over(start: World, store: MemoryStore | RecordingStore) -> World:
     """A world with its own clock, so that every run of an operation takes the same steps."""
     return replace(start, store=store, clock=replace(start.clock))

@@ -14,7 +14,7 @@ import holdfast
 import holdfast.spark
 from harness.checker import check_at_rest
 from harness.hudi_reader import hudi_snapshot
-from holdfast.errors import Fenced, InvalidRequest
+from holdfast.errors import Fenced, InvalidRequest, WriterActive
 
 pytestmark = pytest.mark.spark
 
@@ -208,17 +208,16 @@ def test_a_row_without_a_key_fails_the_write_and_leaves_no_trace(sources, path):
     check_at_rest(table._opened)
 
 
-def _fails_once(batches):
-    yield from batches
-    if TaskContext.get().attemptNumber() == 0 and TaskContext.get().partitionId() == 1:
-        raise RuntimeError("the first attempt at this task dies after its rows")
-
-
 @needs_sources
 def test_a_task_that_is_tried_again_counts_once(sources, path):
+    def fails_once(batches):
+        yield from batches
+        if TaskContext.get().attemptNumber() == 0 and TaskContext.get().partitionId() == 1:
+            raise RuntimeError("the first attempt at this task dies after its rows")
+
     rows = trips(sources, 0, 3000)
 
-    save(rows.mapInArrow(_fails_once, rows.schema), path, KEYS | BULK)
+    save(rows.mapInArrow(fails_once, rows.schema), path, KEYS | BULK)
 
     table = holdfast.open_table(path)
     assert ids(load(sources, path)) == list(range(3000))
@@ -239,29 +238,23 @@ def test_a_job_that_fails_is_rolled_back_at_once(sources, path):
     check_at_rest(table._opened)
 
 
-class _Rival:
-    """Writes to the table from within a task of another write to it; what it is told."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __call__(self, batches):
-        list(batches)
-        rival = pa.table({"id": ["r"], "city": ["c0"], "ts": [1], "fare": [1.0]})
-        try:
-            holdfast.open_table(self.path).bulk_insert(rival)
-            said = "nothing"
-        except holdfast.errors.WriterActive as error:
-            said = type(error).__name__
-        yield pa.RecordBatch.from_pydict({"id": [said], "city": ["c0"], "ts": [1], "fare": [1.0]})
-
-
 @needs_sources
 def test_another_writer_is_told_that_the_application_is_still_writing(sources, path):
+    """The other one writes from within a task, and its rows say what it was told."""
+
+    def rival(batches):
+        list(batches)
+        row = {"id": ["rival"], "city": ["c0"], "ts": [1], "fare": [1.0]}
+        try:
+            holdfast.open_table(path).bulk_insert(pa.table(row))
+        except WriterActive:
+            row["id"] = ["WriterActive"]
+        yield pa.RecordBatch.from_pydict(row)
+
     holdfast.write(trips(sources, 0, 3), path, KEYS | BULK)
     rows = trips(sources, 0, 1).coalesce(1)
 
-    save(rows.mapInArrow(_Rival(path), rows.schema), path, BULK)
+    save(rows.mapInArrow(rival, rows.schema), path, BULK)
 
     assert "WriterActive" in holdfast.open_table(path).to_arrow().column("id").to_pylist()
 
@@ -288,24 +281,26 @@ def test_a_write_that_was_rolled_back_meanwhile_cannot_commit(path):
 
 
 _DYING_DRIVER = """
-import os, signal, sys
+import glob, os, signal, sys, time
 import holdfast.spark
 from holdfast.engines.spark.session import local_session
 
 spark = local_session("dies", master="local[2]")
 holdfast.spark.install(spark)
+path = sys.argv[1]
 jvm = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
 
 def kill_when_a_file_is_there(batches):
     for batch in batches:
         yield batch
+    while len(glob.glob(path + "/*.parquet")) < 3:
+        time.sleep(0.1)
     os.kill(jvm, signal.SIGKILL)
-    import time; time.sleep(60)
 
 rows = spark.range(0, 200_000, 1, 1).selectExpr("cast(id AS string) id", "'c0' city", "id ts", "id / 4 fare")
 rows = rows.mapInArrow(kill_when_a_file_is_there, rows.schema)
 options = {"hoodie.datasource.write.operation": "bulk_insert", "hoodie.parquet.max.file.size": "65536"}
-rows.write.format("holdfast").mode("append").options(**options).save(sys.argv[1])
+rows.write.format("holdfast").mode("append").options(**options).save(path)
 """
 
 

@@ -5,7 +5,8 @@ Numbers are those of docs/internals/invariants.md.
 
 from __future__ import annotations
 
-from holdfast.format.commits import decode_commit
+from harness.world import Row, row_list
+from holdfast.format.commits import NO_PREVIOUS_COMMIT, decode_commit
 from holdfast.format.ledger_entries import EntryKind, decode_entry
 from holdfast.format.rollbacks import decode_rollback_metadata
 from holdfast.model.instant import Action, State
@@ -22,23 +23,28 @@ from holdfast.read.snapshot import snapshot
 from holdfast.storage.store import Store
 from holdfast.table.opened import OpenTable
 from holdfast.timeline.ledger import LedgerState
-from holdfast.timeline.timeline import load_timeline
+from holdfast.timeline.timeline import Timeline, load_timeline
 
 
 class Violation(AssertionError):
     """An invariant does not hold."""
 
 
-def visible_ids(table: OpenTable) -> frozenset[str]:
-    """The keys a reader sees now; a key seen twice is a violation."""
-    found = snapshot(table)
+def visible_rows(table: OpenTable, *, as_of: str | None = None) -> frozenset[Row]:
+    """The rows a reader sees, now or as of an instant; a key seen twice is a violation."""
+    found = snapshot(table, as_of=as_of)
     if found.schema is None:
         return frozenset()
-    read = read_rows(table.store, found, selected_schema(found.schema, columns=["id"], meta_columns=False))
-    ids = read.column("id").to_pylist()
-    if len(ids) != len(set(ids)):
-        raise Violation(f"I9: a key is seen twice: {sorted(ids)}")
-    return frozenset(ids)
+    read = read_rows(table.store, found, selected_schema(found.schema, columns=None, meta_columns=False))
+    rows = row_list(read)
+    if len(rows) != len({key for key, *_ in rows}):
+        raise Violation(f"I9: a key is seen twice: {sorted(rows)}")
+    return frozenset(rows)
+
+
+def visible_ids(table: OpenTable) -> frozenset[str]:
+    """The keys alone."""
+    return frozenset(key for key, *_ in visible_rows(table))
 
 
 def whole_ledger(store: Store) -> LedgerState:
@@ -71,6 +77,7 @@ def check_at_any_time(table: OpenTable) -> None:
             raise Violation(f"I4: {instant.time} is completed although aborted")
         if instant.time not in state.committed:
             raise Violation(f"I4: {instant.time} is completed although undecided")
+    _check_versions(table, timeline)
     both = state.committed.keys() & state.aborted.keys()
     if both:
         raise Violation(f"I4: two outcomes for {sorted(both)}")
@@ -78,6 +85,25 @@ def check_at_any_time(table: OpenTable) -> None:
     in_ledger = sorted(state.committed, key=lambda time: state.committed[time].slot)
     if published != in_ledger[: len(published)]:
         raise Violation(f"I7: published {published}, decided {in_ledger}")
+
+
+def _check_versions(table: OpenTable, timeline: Timeline) -> None:
+    """Each version of a file group was made from the one before it, and none of a group that was replaced."""
+    newest: dict[tuple[str, str], str] = {}
+    for instant in timeline.completed_commits:
+        metadata = decode_commit(
+            table.store.read(instant_file(instant.time, instant.action, State.COMPLETED))
+        )
+        for partition, file_ids in (metadata.partition_to_replace_file_ids or {}).items():
+            for group in ((partition, file_id) for file_id in file_ids):
+                if newest.pop(group, None) is None:
+                    raise Violation(f"I6: {instant.time} replaces {group}, which is not there")
+        for partition, stats in metadata.partition_to_write_stats.items():
+            for stat in stats:
+                before = newest.get((partition, stat.file_id), NO_PREVIOUS_COMMIT)
+                if stat.prev_commit != before:
+                    raise Violation(f"I6: {stat.path} was made from {stat.prev_commit}, not from {before}")
+                newest[partition, stat.file_id] = instant.time
 
 
 def check_at_rest(table: OpenTable) -> None:

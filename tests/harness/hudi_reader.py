@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 from hudi import HudiQueryType, HudiReadOptions, HudiTableBuilder
 
+from harness.world import Row, row_list
 from holdfast.files.conform import conformed
 from holdfast.format.schemas import META_COLUMNS
 from holdfast.storage.store import Store
@@ -39,10 +40,15 @@ def hudi_schema(folder: Path | str) -> pa.Schema:
     return HudiTableBuilder.from_base_uri(str(folder)).build().get_schema()
 
 
+def hudi_rows(folder: Path | str) -> frozenset[Row]:
+    found = hudi_snapshot(folder)
+    rows = row_list(found) if found.num_rows else []
+    assert len(rows) == len({key for key, *_ in rows}), f"hudi-rs sees a key twice: {sorted(rows)}"
+    return frozenset(rows)
+
+
 def hudi_ids(folder: Path | str) -> frozenset[str]:
-    ids = hudi_snapshot(folder).column("id").to_pylist()
-    assert len(ids) == len(set(ids)), f"hudi-rs sees a key twice: {sorted(ids)}"
-    return frozenset(ids)
+    return frozenset(key for key, *_ in hudi_rows(folder))
 
 
 def check_alike(ours: pa.Table, theirs: pa.Table) -> None:

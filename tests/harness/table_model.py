@@ -220,7 +220,12 @@ class TableModel:
 
     def overwrite(self, records: Records, rows: list[Row]) -> Outcome:
         """Rows in place of the partitions they are of."""
-        return self.insert(self.without(records, {self.partition(row) for row in rows}), rows)
+        reduced = self.reduced(rows)
+        return self.insert(self.beside(records, reduced), reduced)
+
+    def beside(self, records: Records, rows: Iterable[Row]) -> Records:
+        """The records in other partitions than the rows."""
+        return self.without(records, {self.partition(row) for row in rows})
 
     def without(self, records: Records, partitions: set[str]) -> Records:
         return {name: record for name, record in records.items() if record.partition not in partitions}

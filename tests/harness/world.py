@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ from holdfast.write import operations
 
 START_MS = 1_700_000_000_000
 LOCATION = StoreLocation("memory:///", {})
+_DEFAULTS = WriteSettings()
 
 
 class _NoTimer:
@@ -64,10 +65,23 @@ class SimulatedHost:
         return self.others
 
 
-def rows(*ids: str, city: str | None = None) -> pa.Table:
+Row = tuple[str, str, float]
+"""Key, city and fare."""
+
+
+def rows(*ids: str, city: str | None = None, fare: float | None = None) -> pa.Table:
     """Rows with the given keys, spread over two cities unless one is named."""
     cities = [city or ("paris" if index % 2 == 0 else "rome") for index in range(len(ids))]
-    return pa.table({"id": list(ids), "city": cities, "fare": [float(len(i)) for i in ids]})
+    return table_of((key, city, fare or len(key)) for key, city in zip(ids, cities, strict=True))
+
+
+def table_of(rows: Iterable[Row]) -> pa.Table:
+    ids, cities, fares = zip(*rows, strict=True)
+    return pa.table({"id": ids, "city": cities, "fare": pa.array(fares, pa.float64())})
+
+
+def row_list(table: pa.Table) -> list[Row]:
+    return list(zip(*(table[name].to_pylist() for name in ("id", "city", "fare")), strict=True))
 
 
 @dataclass
@@ -94,11 +108,19 @@ class World:
         opened = open_existing(self.store, LOCATION, clock=self.clock, host=self.host)
         return replace(opened, ledger=Ledger(self.store, self.clock, checkpoint_after=self.checkpoint_after))
 
+    def write(self, operation: str, rows: pa.Table, settings: WriteSettings = _DEFAULTS) -> Commit:
+        """One of the operations that take rows, by its name."""
+        commit: Commit = getattr(operations, operation)(self.open(), ArrowRows(rows), settings)
+        return commit
+
     def insert(self, *ids: str, city: str | None = None) -> Commit:
-        return operations.insert(self.open(), ArrowRows(rows(*ids, city=city)), WriteSettings())
+        return self.write("insert", rows(*ids, city=city))
 
     def bulk_insert(self, *ids: str, city: str | None = None) -> Commit:
-        return operations.bulk_insert(self.open(), ArrowRows(rows(*ids, city=city)), WriteSettings())
+        return self.write("bulk_insert", rows(*ids, city=city))
+
+    def delete_partitions(self, *partitions: str) -> Commit:
+        return operations.delete_partitions(self.open(), partitions, _DEFAULTS)
 
     def on(self, store: Store) -> World:
         """The same clock and host over another store."""

@@ -14,37 +14,45 @@ def group(path, size=None, file_id="a0000000-x-0"):
     return FileGroup("p", file_id, path, "20240101000000000", size)
 
 
+def taken(rooms, new_rows, *, row_bytes=100.0, settings=SETTINGS):
+    return rows_taken(rooms, new_rows, settings, row_bytes=row_bytes)
+
+
 def test_file_groups_that_are_written_anyway_take_rows_before_smaller_ones():
     rooms = [Room(1_000, 10, is_rewritten=False), Room(4_000, 40, is_rewritten=True)]
 
-    assert rows_taken(rooms, 50, SETTINGS) == [0, 50]
+    assert taken(rooms, 50) == [0, 50]
 
 
 def test_the_smallest_file_group_is_filled_before_the_next():
     rooms = [Room(4_000, 40, is_rewritten=False), Room(1_000, 10, is_rewritten=False)]
 
-    assert rows_taken(rooms, 100, SETTINGS) == [10, 90]
+    assert taken(rooms, 100) == [10, 90]
 
 
 def test_rows_beyond_all_room_are_left_for_new_file_groups():
-    rooms = [Room(4_000, 40, is_rewritten=True)]
-
-    assert rows_taken(rooms, 1_000, SETTINGS) == [60]
+    assert taken([Room(4_000, 40, is_rewritten=True)], 1_000) == [60]
 
 
 @pytest.mark.parametrize("size", [5_000, 20_000, None], ids=["at the limit", "full", "of unknown size"])
 def test_a_file_group_that_is_not_small_takes_nothing_even_if_it_is_written_anyway(size):
-    assert rows_taken([Room(size, 40, is_rewritten=True)], 10, SETTINGS) == [0]
+    assert taken([Room(size, 40, is_rewritten=True)], 10) == [0]
 
 
-def test_an_empty_file_group_is_taken_to_have_rows_as_long_as_said():
-    assert rows_taken([Room(1_000, 0, is_rewritten=False)], 1_000, SETTINGS) == [90]
+def test_a_file_of_some_size_tells_how_long_its_rows_are():
+    settings = WriteSettings(max_file_bytes=100_000_000, small_file_bytes=90_000_000)
+
+    assert taken([Room(50_000_000, 50_000, is_rewritten=True)], 10**9, settings=settings) == [50_000]
+
+
+def test_an_empty_file_group_takes_rows_as_long_as_said():
+    assert taken([Room(1_000, 0, is_rewritten=False)], 1_000) == [90]
 
 
 def test_a_limit_of_zero_leaves_all_rows_to_new_file_groups():
     settings = WriteSettings(max_file_bytes=10_000, small_file_bytes=0)
 
-    assert rows_taken([Room(1, 1, is_rewritten=True)], 10, settings) == [0]
+    assert taken([Room(1, 1, is_rewritten=True)], 10, settings=settings) == [0]
 
 
 def test_new_rows_go_to_the_smallest_files_and_then_to_new_ones():

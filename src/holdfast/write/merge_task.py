@@ -318,7 +318,7 @@ def newest_of_each_key(incoming: Incoming, ordering: str | None) -> Incoming:
     columns = {"key": encoded.indices}
     if ordering in incoming.rows.column_names:
         values = incoming.rows.column(ordering)
-        columns |= {"has_order": values.is_valid(), "order": _ordered(values)}
+        columns |= {"has_order": values.is_valid(), **_ordered(values)}
     columns["arrival"] = pa.array(np.arange(len(encoded)))
     ranked = pc.sort_indices(
         pa.table(columns), sort_keys=[(name, "ascending") for name in columns]
@@ -328,8 +328,9 @@ def newest_of_each_key(incoming: Incoming, ordering: str | None) -> Incoming:
     return incoming.only(np.sort(newest).astype(np.int64))
 
 
-def _ordered(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Values that sort as Java orders them: not-a-number is greater than every number."""
+def _ordered(column: pa.ChunkedArray) -> dict[str, pa.ChunkedArray]:
+    """Columns that sort as Java orders the values: not-a-number is greater than every number."""
     if not pa.types.is_floating(column.type):
-        return column
-    return pc.if_else(pc.is_nan(column), float("inf"), column)
+        return {"order": column}
+    beyond = pc.is_nan(column)
+    return {"beyond": beyond, "order": pc.if_else(beyond, 0.0, column)}

@@ -1,0 +1,559 @@
+"""Merging writes on Spark: the same rows and counts as without it, by whichever route rows travel."""
+
+import datetime as dt
+import random
+import re
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import functions as f
+
+import holdfast
+from harness.checker import check_at_rest
+from harness.hudi_reader import check_alike, hudi_snapshot
+from holdfast.config.write import WriteSettings
+from holdfast.engines.spark.keys import bucket_of_row, partition_path_of, record_key_of
+from holdfast.engines.spark.routing import routed
+from holdfast.engines.spark.types import spark_schema_of
+from holdfast.errors import InvalidRequest, SchemaMismatch
+from holdfast.files.partition_column import partition_column
+from holdfast.model.instant import Action
+from holdfast.table.view import load_view
+from holdfast.timeline.timeline import load_timeline
+from holdfast.write.layout import file_groups
+from holdfast.write.merge_task import TARGET, MergeRequest, bucket_column
+from holdfast.write.task import TaskRequest, checked_keys
+
+pytestmark = pytest.mark.spark
+
+TRIPS = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("fare", pa.float64())])
+CITIES = ("berlin", "lima", "oslo")
+INDEX = "hoodie.index.type"
+MOVES = "hoodie.simple.index.update.partition.path"
+COMBINES = "hoodie.combine.before.insert"
+MAX_FILE = "hoodie.parquet.max.file.size"
+FILLS_MISSING = "hoodie.write.set.null.for.missing.columns"
+BUCKETS = {INDEX: "BUCKET", "hoodie.bucket.index.num.buckets": "3"}
+INDEXES = {
+    "SIMPLE": {INDEX: "SIMPLE"},
+    "BLOOM": {INDEX: "BLOOM"},
+    "GLOBAL_SIMPLE, moving": {INDEX: "GLOBAL_SIMPLE"},
+    "GLOBAL_SIMPLE, staying": {INDEX: "GLOBAL_SIMPLE", MOVES: "false"},
+    "GLOBAL_BLOOM, moving": {INDEX: "GLOBAL_BLOOM"},
+    "GLOBAL_BLOOM, staying": {INDEX: "GLOBAL_BLOOM", "hoodie.bloom.index.update.partition.path": "false"},
+    "BUCKET": BUCKETS,
+}
+COUNTS = ("operation", "action", "records_inserted", "records_updated", "records_deleted", "partitions")
+
+
+def table_of(rows, schema=TRIPS):
+    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+    return pa.table([pa.array(c, field.type) for c, field in zip(columns, schema, strict=True)], schema)
+
+
+def trips(chance, count, *, keys=40):
+    """Rows with repeated keys in any city; no two of one time, so that one of each key is the newest."""
+    times = chance.sample(range(10_000), count)
+    return table_of([(f"k{chance.randrange(keys):03}", chance.choice(CITIES), t, t / 4) for t in times])
+
+
+def frame_of(spark, rows):
+    """The same rows as a DataFrame of two slices."""
+    return spark.createDataFrame(
+        [tuple(row.values()) for row in rows.to_pylist()], spark_schema_of(rows.schema)
+    )
+
+
+class Twins:
+    """One table written from DataFrames and one from Arrow tables. They must stay alike."""
+
+    def __init__(self, spark, folder, **settings):
+        given = {"name": "trips", "record_key": "id", "partition_by": "city", "ordering": "ts"} | settings
+        self.spark = spark
+        self.folder = folder / "by-spark"
+        self.by_spark = holdfast.create_table(str(self.folder), **given)
+        self.by_arrow = holdfast.create_table(str(folder / "by-arrow"), **given)
+
+    def write(self, operation, rows, options=None):
+        """Write to both; the commit that Spark made."""
+        commit = getattr(self.by_spark, operation)(frame_of(self.spark, rows), options=options)
+        return self._alike(commit, getattr(self.by_arrow, operation)(rows, options=options))
+
+    def delete_partitions(self, paths, options=None):
+        commit = self.by_spark.delete_partitions(paths, options=options)
+        return self._alike(commit, self.by_arrow.delete_partitions(paths, options=options))
+
+    def _alike(self, commit, expected):
+        assert {name: getattr(commit, name) for name in COUNTS} == {
+            name: getattr(expected, name) for name in COUNTS
+        }
+        assert stored(self.by_spark) == stored(self.by_arrow)
+        read = self.by_spark.read(self.spark).collect()
+        rows = self.by_arrow.to_arrow()
+        # Spark shows moments in the zone of this process.
+        if not any(pa.types.is_timestamp(kind) for kind in rows.schema.types):
+            assert sorted(map(repr, map(tuple, read))) == sorted(
+                repr(tuple(row.values())) for row in rows.to_pylist()
+            )
+        if rows.num_rows:
+            check_alike(self.by_spark.to_arrow(), hudi_snapshot(self.folder))
+        check_at_rest(self.by_spark._opened)
+        return commit
+
+
+def stored(table):
+    """Every row with its key and partition, in one order."""
+    rows = table.to_arrow(meta_columns=True)
+    kept = [n for n in rows.column_names if not n.startswith("_hoodie_") or n in _SAID_BY_ROWS]
+    return sorted(map(repr, rows.select(kept).to_pylist()))
+
+
+_SAID_BY_ROWS = ("_hoodie_record_key", "_hoodie_partition_path", "_hoodie_is_deleted")
+
+
+@pytest.mark.parametrize("options", INDEXES.values(), ids=INDEXES)
+def test_a_table_written_by_spark_is_the_one_written_without_it(spark, tmp_path, options):
+    chance = random.Random(7)
+    twins = Twins(spark, tmp_path)
+
+    twins.write("upsert", trips(chance, 30), options)
+    commit = twins.write("upsert", trips(chance, 40, keys=60), options)
+    assert commit.records_updated > 5
+    assert commit.records_inserted > 5
+    assert twins.write("delete", trips(chance, 12), options).records_deleted > 0
+    assert twins.write("delete", trips(chance, 12).drop_columns(["ts", "fare"]), options).records_deleted > 0
+    added = table_of([(f"n{i}", CITIES[i % 3], i, 1.0) for i in range(9)])
+    files = len(twins.by_spark.files())
+    assert twins.write("insert", added, options).records_inserted == 9
+    if options is not BUCKETS:
+        assert len(twins.by_spark.files()) == files, "new rows go to small file groups"
+    twins.write("insert_overwrite", table_of([("o1", "oslo", 1, 1.0), ("o2", "oslo", 2, 2.0)]), options)
+    twins.write("upsert", trips(chance, 25), options)
+    twins.delete_partitions(["city=lima"], options)
+    twins.write("upsert", trips(chance, 25), options)
+    twins.write("insert_overwrite_table", trips(chance, 10), options | {COMBINES: "true"})
+
+
+@pytest.mark.parametrize("options", INDEXES.values(), ids=INDEXES)
+def test_the_look_up_takes_the_same_file_groups_as_without_spark(spark, tmp_path, options):
+    twins = Twins(spark, tmp_path)
+    for city in CITIES:
+        twins.write("upsert", table_of([(f"{city}-{i}", city, i, 1.0) for i in range(5)]), options)
+    rows = table_of([("berlin-1", "berlin", 9, 2.0), ("lima-22", "lima", 9, 2.0)])
+
+    report = twins.by_spark.upsert(frame_of(spark, rows), options=options).index
+
+    assert report == twins.by_arrow.upsert(rows, options=options).index
+    assert (report.pruned_by_range + report.pruned_by_bloom > 0) == ("BLOOM" in options[INDEX])
+
+
+@pytest.mark.parametrize("index", ["GLOBAL_SIMPLE", "GLOBAL_BLOOM"])
+@pytest.mark.parametrize("moves", ["true", "false"])
+def test_a_key_that_is_in_two_partitions_is_found_in_both(spark, tmp_path, index, moves):
+    twins = Twins(spark, tmp_path)
+    twins.write("upsert", table_of([("a", c, 1, 1.0) for c in CITIES[:2]] + [("b", "lima", 1, 1.0)]))
+    options = {INDEX: index, MOVES: moves}
+
+    twins.write("upsert", table_of([("a", "oslo", 2, 2.0), ("b", "lima", 2, 2.0)]), options)
+
+    assert len(stored(twins.by_spark)) == (2 if moves == "true" else 3)
+    assert twins.write("delete", table_of([("a",)], TRIPS.remove(3).remove(2).remove(1)), options)
+    assert len(stored(twins.by_spark)) == 1
+
+
+@pytest.mark.parametrize("moves", ["true", "false"])
+def test_an_older_row_neither_changes_a_record_nor_takes_it_elsewhere(spark, tmp_path, moves):
+    twins = Twins(spark, tmp_path)
+    twins.write(
+        "upsert", table_of([("old", "lima", 5, 1.0), ("same", "lima", 5, 1.0), ("null", "lima", 5, 1.0)])
+    )
+    options = {INDEX: "GLOBAL_SIMPLE", MOVES: moves}
+
+    rows = [("old", "oslo", 4, 2.0), ("same", "oslo", 5, 2.0), ("null", "oslo", None, 2.0)]
+    twins.write("upsert", table_of(rows), options)
+
+    cities = dict(zip(*twins.by_spark.to_arrow(columns=["id", "fare"]).to_pydict().values(), strict=True))
+    assert cities == {"old": 1.0, "same": 2.0, "null": 1.0}
+
+
+def test_of_one_key_in_several_partitions_of_a_batch_the_newest_counts_with_a_global_index(spark, tmp_path):
+    twins = Twins(spark, tmp_path)
+    options = {INDEX: "GLOBAL_SIMPLE"}
+    twins.write("upsert", table_of([("a", "lima", 1, 1.0)]), options)
+
+    rows = [("a", "oslo", 3, 3.0), ("a", "lima", 2, 2.0), ("b", "lima", 2, 2.0), ("b", "oslo", 1, 1.0)]
+    twins.write("upsert", table_of(rows), options)
+
+    kept = twins.by_spark.to_arrow(columns=["id", "city"]).sort_by("id").to_pylist()
+    assert kept == [{"id": "a", "city": "oslo"}, {"id": "b", "city": "lima"}]
+
+
+@pytest.mark.parametrize("options", INDEXES.values(), ids=INDEXES)
+def test_rows_that_are_marked_as_deleted_remove_their_keys(spark, tmp_path, options):
+    twins = Twins(spark, tmp_path)
+    schema = TRIPS.append(pa.field("_hoodie_is_deleted", pa.bool_()))
+    twins.write(
+        "upsert", table_of([(f"k{i}", CITIES[i % 3], 5, 1.0, False) for i in range(9)], schema), options
+    )
+
+    rows = [("k0", "berlin", 6, 1.0, True), ("k1", "lima", 4, 1.0, True), ("k2", "oslo", 6, 2.0, None)]
+    twins.write("upsert", table_of([*rows, ("none", "oslo", 1, 1.0, True)], schema), options)
+
+    assert twins.by_spark.to_arrow().num_rows == 8
+
+
+def test_a_delete_with_a_global_index_needs_no_partition(spark, tmp_path):
+    twins = Twins(spark, tmp_path)
+    options = {INDEX: "GLOBAL_BLOOM"}
+    twins.write("upsert", table_of([(f"k{i}", CITIES[i % 3], 1, 1.0) for i in range(9)]), options)
+    keys = pa.table({"id": ["k1", "k5", "unknown"]})
+
+    assert twins.write("delete", keys, options).records_deleted == 2
+    with pytest.raises(SchemaMismatch, match="city"):
+        twins.by_spark.delete(frame_of(spark, keys))
+
+
+def test_an_empty_frame_is_a_commit_that_changes_nothing(spark, tmp_path):
+    twins = Twins(spark, tmp_path)
+    twins.write("upsert", trips(random.Random(1), 9))
+    before = stored(twins.by_spark)
+
+    for options in INDEXES.values():
+        if options is not BUCKETS:
+            assert twins.write("upsert", TRIPS.empty_table(), options).files_written == 0
+            twins.write("delete", TRIPS.empty_table(), options)
+    twins.write("insert_overwrite", TRIPS.empty_table())
+
+    assert stored(twins.by_spark) == before
+    twins.write("insert_overwrite_table", TRIPS.empty_table())
+    assert stored(twins.by_spark) == []
+
+
+def test_missing_columns_new_ones_and_wider_types_are_taken_in(spark, tmp_path):
+    twins = Twins(spark, tmp_path)
+    narrow = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int32()), ("n", pa.int32())])
+    twins.write("upsert", table_of([(f"k{i}", CITIES[i % 3], 1, i) for i in range(9)], narrow))
+    wide = pa.schema(
+        [
+            ("n", pa.int64()),
+            ("note", pa.string()),
+            ("ts", pa.int64()),
+            ("city", pa.string()),
+            ("id", pa.string()),
+        ]
+    )
+
+    for index in ("SIMPLE", "GLOBAL_SIMPLE"):
+        twins.write("upsert", table_of([(2**40, "x", 2**33, "lima", "k1"), (1, None, 7, "lima", "new")], wide),
+                    {INDEX: index})  # fmt: skip
+    without_n = wide.remove(0)
+    rows = table_of([("late", 2**34, "lima", "k1"), ("late", 2**34, "oslo", "new 2")], without_n)
+    with pytest.raises(SchemaMismatch, match="n"):
+        twins.by_spark.upsert(frame_of(spark, rows))
+    for index in ("SIMPLE", "GLOBAL_SIMPLE"):
+        twins.write("upsert", rows, {INDEX: index, FILLS_MISSING: "true"})
+
+
+def test_rows_of_a_lineage_with_seeded_chance_are_those_that_are_written(spark, tmp_path):
+    table = holdfast.create_table(str(tmp_path), name="trips", record_key="id", partition_by="city")
+    rows = (
+        spark.range(0, 400, 1, 3)
+        .withColumn("city", f.concat(f.lit("c"), (f.rand(7) * 4).cast("int")))
+        .withColumn("id", f.concat(f.lit("k"), f.monotonically_increasing_id()))
+        .withColumn("fare", f.randn(9))
+        .orderBy("fare")
+    )
+    table.upsert(rows)
+
+    for options in INDEXES.values():
+        if options is not BUCKETS:
+            commit = table.upsert(rows, options=options)
+            assert (commit.records_updated, commit.records_inserted) == (400, 0)
+
+    assert sorted(table.read(spark).collect()) == sorted(rows.collect())
+
+
+# What Spark computes of a row must be what tasks compute of it.
+
+_MOMENTS = [
+    dt.datetime(1, 1, 1, tzinfo=dt.UTC),
+    dt.datetime(1883, 11, 18, 12, 3, 58, 1, tzinfo=dt.UTC),
+    dt.datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=dt.UTC),
+    dt.datetime(2024, 3, 31, 1, 30, 0, 123_456, tzinfo=dt.UTC),
+    dt.datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=dt.UTC),
+    None,
+]
+_LOCAL = [moment and moment.replace(tzinfo=None) for moment in _MOMENTS]
+VALUES = {
+    "string": (pa.string(), ["a", "São Paulo", "東京 \U0001f600", "a=b:c%d", "x,y", "__null__", "", None]),
+    "byte": (pa.int8(), [-128, 0, 127, None]),
+    "short": (pa.int16(), [-(2**15), 2**15 - 1, None]),
+    "int": (pa.int32(), [-(2**31), 0, 2**31 - 1, None]),
+    "long": (pa.int64(), [-(2**63), -1, 0, 2**53 + 1, 2**63 - 1, None]),
+    "boolean": (pa.bool_(), [True, False, None]),
+    "date": (pa.date32(), [dt.date(1, 1, 1), dt.date(1969, 12, 31), dt.date(2024, 2, 29), dt.date(9999, 12, 31), None]),
+    "timestamp": (pa.timestamp("us", "UTC"), _MOMENTS),
+    "timestamp without zone": (pa.timestamp("us"), _LOCAL),
+    "decimal": (pa.decimal128(9, 2), [Decimal("0.00"), Decimal("-0.05"), Decimal("1234567.80"), None]),
+    "decimal of no scale": (pa.decimal128(20, 0), [Decimal(0), Decimal(-(10**19)), Decimal(10), None]),
+    "decimal of large scale": (pa.decimal128(38, 18), [Decimal("1E-8"), Decimal("12345678901234567890.5"), None]),
+}  # fmt: skip
+HIVE_STYLE = "hoodie.datasource.write.hive_style_partitioning"
+URL_ENCODE = "hoodie.datasource.write.partitionpath.urlencode"
+
+
+def settings_of(tmp_path, record_key, partition_by, properties):
+    return holdfast.create_table(
+        str(tmp_path), name="t", record_key=record_key, partition_by=partition_by, properties=properties
+    ).settings
+
+
+@pytest.fixture(params=["America/New_York", "UTC"])
+def zone(spark, request):
+    """The session's zone, which must change nothing."""
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", request.param)
+    yield request.param
+    spark.conf.set("spark.sql.session.timeZone", before)
+
+
+def check_spelling(spark, rows, settings, options=BUCKETS):
+    """Spark's partition paths, record keys and buckets against those of tasks."""
+    frame = numbered(spark, rows)
+    write = WriteSettings.from_options(options)
+    said = frame.orderBy("n").select(
+        partition_path_of(frame, settings),
+        record_key_of(frame, settings),
+        bucket_of_row(frame, settings, write),
+    )
+    paths, keys, buckets = zip(*said.collect(), strict=True)
+    assert list(paths) == partition_column(rows, settings).dictionary_decode().to_pylist()
+    assert list(keys) == checked_keys(rows, settings).to_pylist()
+    assert list(buckets) == bucket_column(rows, settings, write).tolist()
+
+
+def numbered(spark, rows):
+    return frame_of(spark, rows.append_column("n", pa.array(range(rows.num_rows), pa.int32())))
+
+
+@pytest.mark.parametrize(("kind", "values"), VALUES.values(), ids=VALUES)
+def test_keys_and_partitions_of_every_type_are_spelled_as_in_tasks(spark, tmp_path, zone, kind, values):
+    present = pa.array([value for value in values if value not in (None, "")], kind)
+    rows = pa.table({"k": present, "p": present})
+    check_spelling(spark, rows, settings_of(tmp_path / "simple", "k", "p", {}))
+
+    either = pa.array(values, kind)
+    rows = pa.table({"k": either, "p": either, "s": pa.array(["x"] * len(either))})
+    for n, hive_style in enumerate(("true", "false")):
+        settings = settings_of(tmp_path / f"complex-{n}", ["k", "s"], ["p", "s"], {HIVE_STYLE: hive_style})
+        check_spelling(spark, rows, settings)
+    settings = settings_of(tmp_path / "encoded", ["k", "s"], "p", {URL_ENCODE: "true"})
+    check_spelling(spark, rows, settings, BUCKETS | {"hoodie.bucket.index.hash.field": "k"})
+
+
+_TIMED = "hoodie.keygen.timebased."
+_PLACES = {_TIMED + "output.dateformat": "yyyy/MM-dd HH", _TIMED + "output.timezone": "Asia/Kathmandu"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "unit", "values"),
+    [
+        (pa.int64(), "EPOCHMILLISECONDS", [0, -1, 1_711_848_600_123, None]),
+        (pa.int32(), "UNIX_TIMESTAMP", [0, -1, 1_711_848_600, None]),
+        (pa.timestamp("us", "UTC"), "EPOCHMICROSECONDS", _MOMENTS[2:4] + [None]),
+        (pa.timestamp("us"), "EPOCHMICROSECONDS", _LOCAL[2:4] + [None]),
+        (pa.string(), "DATE_STRING", ["2024-03-31 01:30", "1969-12-31 23:59", None]),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("generator", ["TIMESTAMP", "CUSTOM"])
+def test_partitions_made_from_moments_are_spelled_as_in_tasks(spark, tmp_path, generator, kind, unit, values):
+    given = {
+        "hoodie.table.keygenerator.type": generator,
+        _TIMED + "timestamp.type": unit,
+        _TIMED + "input.dateformat": "yyyy-MM-dd HH:mm",
+        **_PLACES,
+    }
+    if unit != "DATE_STRING":
+        del given[_TIMED + "input.dateformat"]
+    partition_by = "at" if generator == "TIMESTAMP" else ["city:SIMPLE", "at:TIMESTAMP"]
+    rows = pa.table(
+        {
+            "id": pa.array(range(len(values)), pa.int64()),
+            "at": pa.array(values, kind),
+            "city": pa.array(["x", None, "y", "z"][: len(values)]),
+        }
+    )
+
+    check_spelling(spark, rows, settings_of(tmp_path, "id", partition_by, given))
+
+
+@pytest.mark.parametrize("index", ["SIMPLE", "GLOBAL_BLOOM"])
+def test_records_are_found_again_by_keys_and_partitions_of_every_type(spark, tmp_path, zone, index):
+    schema = pa.schema([(f"k{n}", kind) for n, (kind, _) in enumerate(VALUES.values())])
+    longest = max(len(values) for _, values in VALUES.values())
+    columns = [[values[n % len(values)] for n in range(longest)] for _, values in VALUES.values()]
+    rows = pa.table([pa.array(c, field.type) for c, field in zip(columns, schema, strict=True)], schema)
+    rows = rows.append_column("v", pa.array(range(longest), pa.int64()))
+    twins = Twins(
+        spark, tmp_path, record_key=schema.names, partition_by=["k5", "k6"], ordering="v",
+        properties={URL_ENCODE: "true"},
+    )  # fmt: skip
+    options = {INDEX: index}
+
+    twins.write("upsert", rows, options)
+    assert twins.write("upsert", rows, options).records_updated == longest
+    assert twins.write("delete", rows.slice(0, 3), options).records_deleted == 3
+
+
+def test_a_record_whose_key_columns_are_all_null_is_refused(spark, tmp_path):
+    table = holdfast.create_table(str(tmp_path), name="t", record_key=["id", "city"])
+
+    with pytest.raises(InvalidRequest, match="no key"):
+        table.upsert(frame_of(spark, table_of([("a", None, 1, 1.0), (None, None, 1, 1.0)])))
+
+
+# Routes.
+
+
+def route_of(table, frame, counts, options):
+    """How the rows of an upsert would travel."""
+    opened = table._opened
+    view = load_view(opened.store, load_timeline(opened.store))
+    task = TaskRequest(
+        instant=table.timeline()[-1].time,
+        action=Action.COMMIT,
+        schema=table.schema(),
+        table=table.settings,
+        write=WriteSettings.from_options(options),
+    )
+    request = MergeRequest(
+        task=task,
+        groups=file_groups(view.latest()),
+        looks_up=True,
+        combines=True,
+        removes=False,
+        written_with=view.schemas,
+    )
+    return routed(frame, counts, opened, request)
+
+
+class Executions:
+    """The SQL executions of a session, by their plans as Spark explains them."""
+
+    def __init__(self, spark):
+        self._bus = spark.sparkContext._jsc.sc().listenerBus()
+        self._store = spark._jsparkSession.sharedState().statusStore()
+        self._seen = self._count()
+
+    def plans(self):
+        """Those since this was made."""
+        count = self._count()
+        executions = self._store.executionsList(self._seen, count - self._seen)
+        return [executions.apply(n).physicalPlanDescription() for n in range(executions.size())]
+
+    def _count(self):
+        self._bus.waitUntilEmpty()
+        return self._store.executionsCount()
+
+
+_OPERATOR = re.compile(r"^\(\d+\) (\w+).*\n((?:(?:Input|Output|Arguments).*\n?)*)", re.MULTILINE)
+
+
+def final_plan(plan):
+    """The plan as it was executed in the end, without the one it began as."""
+    return plan.partition("== Initial Plan ==")[0] + plan[plan.find("\n\n(") :]
+
+
+def operators(plan):
+    """Pairs of an operator's name and what is said of its columns, those of the final plan."""
+    tree = plan.partition("== Initial Plan ==")[0]
+    numbers = set(re.findall(r"\((\d+)\)", tree.partition("\n\n(")[0]))
+    return [(m[1], m[2]) for m in _OPERATOR.finditer(plan) if m[0][1 : m[0].index(")")] in numbers]
+
+
+def exchanges_of(plans, column, kind="Exchange"):
+    return [said for plan in plans for name, said in operators(plan) if name == kind and f"{column}#" in said]
+
+
+def collected_columns(plan):
+    """What the driver gets of an execution."""
+    name, said = max(
+        ((m[1], m[2]) for m in _OPERATOR.finditer(plan)), key=lambda found: found[0] == "AdaptiveSparkPlan"
+    )
+    return said if name == "AdaptiveSparkPlan" else operators(plan)[-1][1]
+
+
+def made_of_many(spark, twins, groups, rows_each, city="lima"):
+    """Several file groups in one partition, with disjoint ranges of keys."""
+    for n in range(groups):
+        rows = [(f"{city}-{n}-{i:03}", city, 10, 1.0) for i in range(rows_each)]
+        twins.write("bulk_insert", table_of(rows))
+    assert len(twins.by_spark.files()) >= groups
+
+
+@pytest.mark.parametrize("partition_by", ["city", None])
+@pytest.mark.parametrize("index", ["SIMPLE", "BLOOM"])
+def test_keys_of_a_crowded_partition_are_located_by_a_join(spark, tmp_path, index, partition_by):
+    twins = Twins(spark, tmp_path, partition_by=partition_by)
+    made_of_many(spark, twins, 4, 50)
+    if partition_by:
+        twins.write("bulk_insert", table_of([(f"o{i}", "oslo", 10, 1.0) for i in range(20)]))
+    options = {INDEX: index, MAX_FILE: "2048"}
+    rows = table_of(
+        [("lima-0-001", "lima", 11, 2.0), ("lima-3-002", "lima", 9, 2.0), ("lima-new", "lima", 1, 2.0)]
+        + [("o1", "oslo", 11, 2.0), ("o-new", "oslo", 1, 2.0), ("lima-0-001", "lima", 12, 3.0)]
+    )
+    counts = {"city=lima": 4, "city=oslo": 2} if partition_by else {"": 6}
+
+    frame = frame_of(spark, rows)
+    assert TARGET in route_of(twins.by_spark, frame, counts, options).rows.columns
+    assert TARGET not in route_of(twins.by_spark, frame, counts, {}).rows.columns
+
+    commit = twins.write("upsert", rows, options)
+    assert (commit.records_updated, commit.records_inserted) == (2, 2)
+    if index == "BLOOM":
+        assert commit.index.pruned_by_range >= 2
+    assert twins.write("upsert", rows, options).records_inserted == 0
+    deleted = twins.write(
+        "delete", table_of([("lima-2-004", "lima", 11, 1.0), ("o2", "oslo", 1, 1.0)]), options
+    )
+    assert deleted.records_deleted == 1
+
+
+def test_new_rows_of_one_partition_are_spread_over_many_files(spark, tmp_path):
+    twins = Twins(spark, tmp_path)
+    options = {MAX_FILE: str(16 * 1024), "hoodie.copyonwrite.record.size.estimate": "256"}
+    rows = table_of([(f"k{i:05}", "lima", i, i / 4) for i in range(1000)])
+
+    first = twins.write("upsert", rows, options)
+    assert first.files_written >= 16
+    assert twins.write("upsert", rows, options).records_updated == 1000
+    files = {path.rpartition("/")[2].partition("_")[0] for path in twins.by_spark.files()}
+
+    more = table_of([(f"m{i:05}", "lima", i, i / 4) for i in range(200)])
+    assert twins.write("insert", more, options).records_inserted == 200
+    after = {path.rpartition("/")[2].partition("_")[0] for path in twins.by_spark.files()}
+    assert files <= after
+    assert len(after - files) < 4, "small file groups are filled first"
+
+
+@pytest.mark.parametrize("operation", ["upsert", "delete", "insert"])
+@pytest.mark.parametrize("options", INDEXES.values(), ids=INDEXES)
+def test_rows_are_shuffled_once_and_only_keys_come_to_the_driver(spark, tmp_path, operation, options):
+    table = holdfast.create_table(str(tmp_path), name="trips", record_key="id", partition_by="city")
+    rows = frame_of(spark, trips(random.Random(3), 50))
+    table.upsert(rows, options=options)
+    frame = rows.withColumn("fare", f.col("fare") + 1)
+
+    executions = Executions(spark)
+    getattr(table, operation)(frame, options=options)
+    plans = executions.plans()
+
+    carried = "city" if operation == "delete" else "fare"
+    shuffled = [said for said in exchanges_of(plans, carried) if "_holdfast_slot#" in said]
+    assert len(shuffled) == 1
+    if operation != "delete":
+        assert exchanges_of(plans, "fare") == shuffled
+    assert exchanges_of(plans, "fare", "BroadcastExchange") == []
+    assert not [plan for plan in plans if re.search(r"\b(fare|ts)#", collected_columns(plan))]
