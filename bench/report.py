@@ -73,7 +73,8 @@ def write_results(
 ) -> Path:
     """Store everything that was measured as one JSON file; its path."""
     folder.mkdir(parents=True, exist_ok=True)
-    names = "+".join(result.workload.replace(" ", "-") for result in results)
+    # A file name has no room for the whole names of all workloads.
+    names = "+".join(dict.fromkeys(result.workload.split()[0] for result in results))
     path = folder / f"{moment:%Y-%m-%dT%H%M%S}-{names}.json"
     document = {
         "measured_at": moment,

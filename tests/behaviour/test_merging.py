@@ -17,6 +17,7 @@ from holdfast.model.names import parse_base_file
 BUCKETS = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "4"}
 BLOOM = {"hoodie.index.type": "BLOOM"}
 SMALL_ROW_GROUPS = {"hoodie.parquet.max.file.size": "4194304"}
+COMBINE = {"hoodie.combine.before.insert": "true"}
 NEW_GROUPS = {"hoodie.parquet.small.file.limit": "0"}
 
 
@@ -163,13 +164,36 @@ def test_keys_that_were_inserted_twice_are_updated_and_removed_together(table):
     assert by_id(table).keys() == {"once"}
 
 
-def test_combined_inserts_keep_the_greatest_of_each_key(table):
+ADDING = ("insert", "bulk_insert", "insert_overwrite", "insert_overwrite_table")
+
+
+@pytest.mark.parametrize("operation", ADDING)
+def test_combined_inserts_keep_the_greatest_of_each_key(operation, table):
     rows = pa.concat_tables([trips("a", ts=2, fare=2.0), trips("a", ts=1), trips("b")])
 
-    commit = table.insert(rows, options={"hoodie.combine.before.insert": "true"})
+    commit = getattr(table, operation)(rows, options=COMBINE)
 
     assert commit.records_inserted == 2
     assert {key: row["fare"] for key, row in by_id(table).items()} == {"a": 2.0, "b": 1.0}
+
+
+@pytest.mark.parametrize("operation", ADDING)
+def test_with_a_global_index_inserts_combine_across_partitions(operation, table):
+    rows = pa.concat_tables([trips("a", ts=2, fare=2.0), trips("a", city="rome"), trips("b", city="oslo")])
+
+    getattr(table, operation)(rows, options=COMBINE | {"hoodie.index.type": "GLOBAL_SIMPLE"})
+
+    assert table.to_arrow().num_rows == 2
+    assert {key: row["city"] for key, row in by_id(table).items()} == {"a": "paris", "b": "oslo"}
+
+
+@pytest.mark.parametrize("operation", ["insert", "upsert"])
+def test_rows_marked_as_deleted_are_not_added(operation, table):
+    rows = pa.concat_tables([trips("a", _hoodie_is_deleted=False), trips("b", _hoodie_is_deleted=True)])
+
+    commit = getattr(table, operation)(rows)
+
+    assert (by_id(table).keys(), commit.records_inserted) == ({"a"}, 1)
 
 
 def test_a_file_group_that_lost_all_rows_takes_new_ones(table):

@@ -368,6 +368,18 @@ def test_the_file_of_a_run_has_every_round_and_the_machine(machine, tmp_path):
     assert workload["summaries"][0]["median"]["usage"]["seconds"] == 2.0
 
 
+def test_the_file_of_many_workloads_is_named_by_what_they_do(machine, tmp_path):
+    moment = dt.datetime(2024, 2, 29, 12, 30, 15, tzinfo=dt.UTC)
+    result = run(machine, tmp_path, machine.takes("limit", 1.0, 1.0), rounds=1)
+    names = [f"upsert {percent} % in 64 groups" for percent in range(40)] + ["change read"]
+
+    path = write_results(
+        tmp_path, [replace(result, workload=name) for name in names], machine={}, moment=moment
+    )
+
+    assert path.name == "2024-02-29T123015-upsert+change.json"
+
+
 def test_the_meter_counts_the_cpu_time_of_a_child_that_ended():
     usage = ProcessMeter().measure(lambda: subprocess.run([sys.executable, "-c", BURNING], check=True))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from harness.checker import Violation, check_at_any_time, check_at_rest, visible_rows
 from harness.faults import Crash, CrashingStore, RecordingStore
@@ -17,7 +17,6 @@ from harness.world import Row, World, memory_world, table_of
 from holdfast.config.write import IndexType, WriteSettings
 from holdfast.errors import TableExists
 from holdfast.services.rollback import roll_back_failed_writes
-from holdfast.storage.memory import MemoryStore
 from holdfast.table.properties_file import change_settings, has_settings
 from holdfast.timeline.timeline import load_timeline
 
@@ -118,7 +117,7 @@ OVERWRITE = Write(
 )
 OVERWRITE_TABLE = Write(_rows_written("insert_overwrite_table", _OVERWRITTEN), lambda table: _OVERWRITTEN)
 DELETE_PARTITION = Write(
-    lambda world: world.delete_partitions("paris"), lambda table: _outside(table, "paris")
+    lambda world: world.delete_partitions("city=paris"), lambda table: _outside(table, "paris")
 )
 
 
@@ -128,7 +127,7 @@ def _empty_table() -> World:
     return world
 
 
-def _clean_table() -> World:
+def clean_table() -> World:
     world = _empty_table()
     _rows_written("insert", OLD)(world)
     return world
@@ -136,20 +135,21 @@ def _clean_table() -> World:
 
 def _with_metadata_table() -> World:
     """Hudi maintained a metadata table here, which a write has to switch off."""
-    world = _clean_table()
+    world = clean_table()
     change_settings(world.store, {"hoodie.table.metadata.partitions": "files"}, now_ms=0)
     world.store.create(".hoodie/metadata/files/x", b"x")
     world.store.create(".hoodie/metadata/.hoodie/hoodie.properties", b"x")
     return world
 
 
-def _dead(act: Act, *, last: str, start: Callable[[], World] = _clean_table) -> Callable[[], World]:
+def _dead(act: Act, *, last: str, start: Callable[[], World] = clean_table) -> Callable[[], World]:
     """A table where an act died right after the last of its changes that contains this text."""
 
     def make() -> World:
         world = start()
-        recorder = RecordingStore(world.store.copy())
-        act(world_over(world, recorder))
+        counted = world.copy()
+        recorder = RecordingStore(counted.store)
+        act(counted.on(recorder))
         step = max(number for number, change in enumerate(recorder.changes, 1) if last in change)
         try:
             act(world.on(CrashingStore(world.store, step, after=True)))
@@ -173,10 +173,10 @@ _DEAD_INSERT = _dead(_rows_written("insert", _DEAD_ROWS), last="upload")
 
 NOTHING = Start(memory_world, frozenset(), frozenset())
 EMPTY = Start(_empty_table, frozenset(), frozenset())
-CLEAN = Start(_clean_table, OLD, OLD)
+CLEAN = Start(clean_table, OLD, OLD)
 METADATA_TABLE = Start(_with_metadata_table, OLD, OLD)
 DEAD_INSERT = Start(_DEAD_INSERT, OLD, OLD)
-DEAD_ROLLBACK = Start(_dead(_roll_back, last="delete paris", start=_DEAD_INSERT), OLD, OLD)
+DEAD_ROLLBACK = Start(_dead(_roll_back, last="delete city=paris", start=_DEAD_INSERT), OLD, OLD)
 UNPUBLISHED_INSERT = Start(_dead(_rows_written("insert", _DEAD_ROWS), last="ledger"), OLD, OLD | _DEAD_ROWS)
 
 _DEAD_UPDATE = _one("old1", "paris") | _one("dead2", "rome")
@@ -239,11 +239,12 @@ def crash_points(
     `moments` says whether the step at which it dies is done or not.
     """
     start = operation.start.make()
-    recorder = RecordingStore(start.store.copy())
-    operation.run(world_over(start, recorder))
+    counted = start.copy()
+    recorder = RecordingStore(counted.store)
+    operation.run(counted.on(recorder))
     points = [(n, change, after) for n, change in enumerate(recorder.changes, 1) for after in moments]
     for step, change, after in points[offset % every :: every]:
-        world = world_over(start, start.store.copy())
+        world = start.copy()
         try:
             operation.run(world.on(CrashingStore(world.store, step, after=after)))
         except Crash:
@@ -297,8 +298,3 @@ def nested_crash_points(world: World, origin: str, *, every: int, offset: int) -
     nested = Operation("the next write", lambda w: one_more_write(w, NEXT), start, frozenset())
     for point, left in crash_points(nested, every=every, offset=offset, moments=(True,)):
         yield f"{origin}; then {point}", left
-
-
-def world_over(start: World, store: MemoryStore | RecordingStore) -> World:
-    """A world with its own clock, so that every run of an operation takes the same steps."""
-    return replace(start, store=store, clock=replace(start.clock))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -11,6 +12,7 @@ from holdfast.clock import Timer
 from holdfast.config.table import new_table_settings
 from holdfast.config.write import WriteSettings
 from holdfast.engines.arrow.rows import ArrowRows
+from holdfast.format.schemas import META_COLUMNS
 from holdfast.host import Liveness, Owner
 from holdfast.model.reports import Commit
 from holdfast.storage.memory import MemoryStore
@@ -65,8 +67,8 @@ class SimulatedHost:
         return self.others
 
 
-Row = tuple[str, str, float]
-"""Key, city and fare."""
+Row = tuple[Any, ...]
+"""Key, city and fare; then, as text, what other columns say."""
 
 
 def rows(*ids: str, city: str | None = None, fare: float | None = None) -> pa.Table:
@@ -81,7 +83,13 @@ def table_of(rows: Iterable[Row]) -> pa.Table:
 
 
 def row_list(table: pa.Table) -> list[Row]:
-    return list(zip(*(table[name].to_pylist() for name in ("id", "city", "fare")), strict=True))
+    """The rows, in no particular order."""
+    known = ("id", "city", "fare")
+    others = [name for name in table.column_names if name not in (*known, *META_COLUMNS)]
+    return [
+        (*(row[name] for name in known), *(f"{n}={row[n]}" for n in others if row[n] is not None))
+        for row in table.to_pylist()
+    ]
 
 
 @dataclass
@@ -121,6 +129,13 @@ class World:
 
     def delete_partitions(self, *partitions: str) -> Commit:
         return operations.delete_partitions(self.open(), partitions, _DEFAULTS)
+
+    def copy(self) -> World:
+        """A world that goes its own way from here, on a clock of its own."""
+        clock = replace(self.clock)
+        store = self.store.copy()
+        store._clock = clock
+        return replace(self, store=store, clock=clock)
 
     def on(self, store: Store) -> World:
         """The same clock and host over another store."""

@@ -1,21 +1,56 @@
-"""Who meets whom: the scenarios the explorer runs."""
+"""Who meets whom: the scenarios the explorer runs.
+
+Every writer says what it does to the rows. Afterwards the table must hold what
+the committed writes make of each other, one after the other as the ledger has
+them: nothing lost, nothing twice, nothing of a write that was refused.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cache
 
-from harness.checker import check_at_any_time, check_at_rest, visible_ids
+import pyarrow as pa
+
+from harness.checker import check_at_any_time, check_at_rest, visible_rows
 from harness.explorer import Run, Schedule, run_schedule
-from harness.faults import Crash, CrashingStore
-from harness.world import SimulatedHost, World, memory_world
+from harness.faults import Crash, CrashingStore, RecordingStore
+from harness.world import Row, SimulatedHost, World, memory_world, table_of
+from holdfast.config.write import WriteSettings
 from holdfast.errors import Fenced, WriterActive
+from holdfast.format.ledger_entries import EntryKind, decode_entry
 from holdfast.host import Liveness
+from holdfast.model.names import LEDGER_FOLDER
 from holdfast.model.reports import Commit
 from holdfast.services.rollback import roll_back_failed_writes
 from holdfast.storage.store import Store
 
-OLD = frozenset({"old1", "old2"})
+Rows = dict[str, Row]
+"""By key."""
+
+OLD: Rows = {row[0]: row for row in (("old1", "paris", 1.0), ("old2", "paris", 2.0), ("old3", "rome", 3.0))}
+LAST = ("last", "paris", 9.0)
+
+_SETTINGS = WriteSettings(fills_missing_columns=True)
+
+
+@dataclass(frozen=True)
+class Writer:
+    """An actor that writes, and what its write does to the rows there are."""
+
+    act: Callable[[World], Commit]
+    effect: Callable[[Rows], Rows]
+
+    def __call__(self, world: World) -> Commit | Fenced | WriterActive:
+        """What the writer was told."""
+        try:
+            return self.act(world)
+        except (Fenced, WriterActive) as refused:
+            return refused
+
+
+Actor = Callable[[World], object]
 
 
 @dataclass(frozen=True)
@@ -24,90 +59,170 @@ class Scenario:
 
     name: str
     start: Callable[[], World]
-    actors: tuple[Callable[[World], object], ...]
+    actors: tuple[Actor, ...]
     others: Liveness = Liveness.UNKNOWN
     """What every actor believes of the owners of unfinished writes."""
     checkpoint_after: int = 50
 
     def run(self, schedule: Schedule, *, asleep: int | None = None) -> Run:
         """Run one schedule, then check the world as it lies there and after one more write."""
-        start = self.start()
-        clock = replace(start.clock)
+        start = self.start().copy()
+        store, clock = start.store, start.clock
 
         def actor(index: int) -> Callable[[Store], object]:
-            host = SimulatedHost(index, self.others)
+            # The host of the start state is number 0.
+            host = SimulatedHost(index + 1, self.others)
             return lambda store: self.actors[index](World(store, clock, host, self.checkpoint_after))
 
         actors = [actor(index) for index in range(len(self.actors))]
-        run = run_schedule(start.store, actors, schedule, asleep=asleep)
-        _check(World(start.store, clock, SimulatedHost()), run)
+        run = run_schedule(store, actors, schedule, asleep=asleep)
+        self._check(World(store, clock, SimulatedHost()), run)
         return run
 
+    def _check(self, world: World, run: Run) -> None:
+        failures = [outcome for outcome in run.outcomes if isinstance(outcome, BaseException)]
+        refused = [failure for failure in failures if isinstance(failure, Fenced | WriterActive)]
+        assert failures == refused, f"an actor failed: {failures!r}"
+        check_at_any_time(world.open())
+        self._check_told(world, run)
+        if None not in run.outcomes:
+            # Nobody lies asleep with a decision that is yet to be shown.
+            self._check_rows(world, "before recovery")
 
-@dataclass(frozen=True)
-class Written:
-    """What a writer was told about its row."""
+        world.write("insert", table_of([LAST]), _SETTINGS)
 
-    row: str
-    answer: Commit | Fenced | WriterActive
+        check_at_rest(world.open())
+        self._check_rows(world, "after recovery", LAST)
+
+    def _check_told(self, world: World, run: Run) -> None:
+        committed = {entry.instant for entry in _entries(world.store) if entry.kind is EntryKind.COMMIT}
+        told = {outcome.instant for outcome in run.outcomes if isinstance(outcome, Commit)}
+        assert told <= committed, f"I13: acknowledged {told}, committed {committed}"
+        writers = {number for number, _ in self._committed(world.store)}
+        for number, outcome in enumerate(run.outcomes):
+            is_refused = isinstance(outcome, Fenced | WriterActive)
+            assert not (is_refused and number in writers), f"I14: refused and committed: {outcome!r}"
+
+    def _check_rows(self, world: World, moment: str, *later: Row) -> None:
+        expected = dict(OLD)
+        for _, writer in self._committed(world.store):
+            expected = writer.effect(expected)
+        seen = visible_rows(world.open()) - frozenset(later)
+        assert seen == frozenset(expected.values()), f"I1, {moment}: {sorted(seen)}, not {expected}"
+
+    def _committed(self, store: Store) -> list[tuple[int, Writer]]:
+        """The writers of this scenario whose writes were committed, in the ledger's order."""
+        entries = _entries(store)
+        owners = {entry.instant: entry.owner for entry in entries if entry.kind is EntryKind.BEGIN}
+        numbers = [owners[e.instant].pid - 1 for e in entries if e.kind is EntryKind.COMMIT]
+        found = [(number, self.actors[number]) for number in numbers if number >= 0]
+        return [(number, writer) for number, writer in found if isinstance(writer, Writer)]
 
 
-def _check(world: World, run: Run) -> None:
-    failures = [outcome for outcome in run.outcomes if isinstance(outcome, BaseException)]
-    assert not failures, f"an actor failed: {failures!r}"
-    written = [outcome for outcome in run.outcomes if isinstance(outcome, Written)]
-    acknowledged = {w.row for w in written if isinstance(w.answer, Commit)}
-    refused = {w.row for w in written} - acknowledged
-    check_at_any_time(world.open())
-    seen = visible_ids(world.open())
-    assert OLD | acknowledged <= seen, f"I13: acknowledged {acknowledged}, seen {sorted(seen)}"
-
-    world.insert("last")
-
-    check_at_rest(world.open())
-    seen = visible_ids(world.open())
-    assert OLD | acknowledged | {"last"} <= seen, f"I13: acknowledged {acknowledged}, seen {sorted(seen)}"
-    assert not refused & seen, f"I14: refused {refused}, seen {sorted(seen)}"
+def _entries(store: Store):
+    return [decode_entry(store.read(path))[0] for path in store.paths(LEDGER_FOLDER)]
 
 
-def _writer(row: str) -> Callable[[World], Written]:
-    def write(world: World) -> Written:
-        try:
-            return Written(row, world.insert(row, city="paris"))
-        except (Fenced, WriterActive) as refused:
-            return Written(row, refused)
+def _rows_writer(operation: str, effect: Callable[[Rows, Rows], Rows], *rows: Row) -> Writer:
+    mine = {row[0]: row for row in rows}
+    return Writer(
+        lambda world: world.write(operation, table_of(mine.values()), _SETTINGS),
+        lambda table: effect(table, mine),
+    )
 
-    return write
+
+def _insert(*keys: str) -> Writer:
+    return _rows_writer("insert", lambda table, mine: table | mine, *((key, "paris", 4.0) for key in keys))
+
+
+def _upsert(*rows: Row) -> Writer:
+    return _rows_writer("upsert", lambda table, mine: table | mine, *rows)
+
+
+def _delete(*rows: Row) -> Writer:
+    def effect(table: Rows, mine: Rows) -> Rows:
+        return {key: row for key, row in table.items() if key not in mine}
+
+    return _rows_writer("delete", effect, *rows)
+
+
+def _outside(table: Rows, cities: set[str]) -> Rows:
+    return {key: row for key, row in table.items() if row[1] not in cities}
+
+
+def _overwrite(*rows: Row) -> Writer:
+    cities = {row[1] for row in rows}
+    return _rows_writer("insert_overwrite", lambda table, mine: _outside(table, cities) | mine, *rows)
+
+
+_delete_paris = Writer(
+    lambda world: world.delete_partitions("city=paris"), lambda table: _outside(table, {"paris"})
+)
 
 
 def _roll_back(world: World) -> object:
     return roll_back_failed_writes(world.open())
 
 
+@cache
 def _clean() -> World:
     world = memory_world()
     world.create()
-    world.insert(*sorted(OLD), city="paris")
+    world.write("insert", table_of(OLD.values()))
     return world
 
 
-def _dirty() -> World:
-    world = _clean()
+def _dead(writer: Writer) -> World:
+    """A writer died when its files were written and nothing was decided."""
+    world, counted = _clean().copy(), _clean().copy()
+    recorder = RecordingStore(counted.store)
+    writer.act(counted.on(recorder))
+    last_file = max(number for number, change in enumerate(recorder.changes, 1) if "upload" in change)
     try:
-        world.on(CrashingStore(world.store, 6, after=True)).insert("dead", city="paris")
+        writer.act(world.on(CrashingStore(world.store, last_file, after=True)))
     except Crash:
         return world
     raise AssertionError("the writer was to die")
 
 
+@cache
+def _dead_insert() -> World:
+    return _dead(_insert("dead"))
+
+
+@cache
+def _dead_upsert() -> World:
+    return _dead(_upsert(("old1", "paris", -1.0), ("dead", "rome", -1.0)))
+
+
+def _with_tip(world: World) -> Commit:
+    rows = table_of([("a", "paris", 10.0)])
+    return world.write("upsert", rows.append_column("tip", pa.array([5])))
+
+
+_first = _upsert(("old1", "paris", 10.0), ("a", "paris", 10.0))
+_second = _upsert(("old1", "paris", 20.0), ("b", "paris", 20.0))
+_deletion = _delete(("old1", "paris", 0.0), ("old3", "rome", 0.0))
+_evolution = Writer(_with_tip, lambda table: table | {"a": ("a", "paris", 10.0, "tip=5")})
+_replacement = _overwrite(("old2", "paris", 30.0))
+
 SCENARIOS = (
-    Scenario("writer and writer", _clean, (_writer("a"), _writer("b"))),
-    Scenario("writer and rollback", _clean, (_writer("a"), _roll_back)),
-    Scenario("writer and rollback after a dead writer", _dirty, (_writer("a"), _roll_back)),
-    Scenario("rollback and rollback", _dirty, (_roll_back, _roll_back)),
-    Scenario("writer and two rollbacks", _clean, (_writer("a"), _roll_back, _roll_back)),
-    Scenario("writers that checkpoint", _clean, (_writer("a"), _writer("b")), checkpoint_after=1),
-    Scenario("writer that checkpoints and rollback", _clean, (_writer("a"), _roll_back), checkpoint_after=1),
-    Scenario("writer and writer that is known to live", _clean, (_writer("a"), _writer("b")), Liveness.ALIVE),
-    Scenario("writer and rollback that leaves it alone", _clean, (_writer("a"), _roll_back), Liveness.ALIVE),
+    Scenario("writer and writer", _clean, (_insert("a"), _insert("b"))),
+    Scenario("writer and rollback", _clean, (_insert("a"), _roll_back)),
+    Scenario("writer and rollback after a dead writer", _dead_insert, (_insert("a"), _roll_back)),
+    Scenario("rollback and rollback", _dead_insert, (_roll_back, _roll_back)),
+    Scenario("writer and two rollbacks", _clean, (_insert("a"), _roll_back, _roll_back)),
+    Scenario("writers that checkpoint", _clean, (_insert("a"), _insert("b")), checkpoint_after=1),
+    Scenario("writer that checkpoints and rollback", _clean, (_insert("a"), _roll_back), checkpoint_after=1),
+    Scenario("writer and writer that is known to live", _clean, (_insert("a"), _insert("b")), Liveness.ALIVE),
+    Scenario("writer and rollback that leaves it alone", _clean, (_insert("a"), _roll_back), Liveness.ALIVE),
+    Scenario("upserts of the same row", _clean, (_first, _second)),
+    Scenario(
+        "upserts of the same row by writers that are known to live", _clean, (_first, _second), Liveness.ALIVE
+    ),
+    Scenario("upsert and overwrite of its partition", _clean, (_first, _replacement)),
+    Scenario("upsert and delete", _clean, (_first, _deletion)),
+    Scenario("upsert and rollback after a dead upsert", _dead_upsert, (_first, _roll_back)),
+    Scenario("upsert and upsert that adds a column", _clean, (_second, _evolution)),
+    Scenario("deleted partition and insert into it", _clean, (_delete_paris, _insert("a"))),
 )

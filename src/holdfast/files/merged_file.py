@@ -42,7 +42,9 @@ from holdfast.storage.store import Store
 Positions = npt.NDArray[np.int64]
 
 _SMALL_ROW_GROUP_ROWS = 25_000
-"""Row groups at the end of a file that are smaller are put together when rows are added."""
+"""Row groups at the end of a file that are smaller are put together when rows are added ..."""
+_SMALL_ROW_GROUPS_BYTES = 32 * 1024 * 1024
+"""... as long as they hold no more than this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +163,12 @@ class MergedFileWriter:
 
     def _first_small(self, count: int, added: int) -> int:
         """The first of the small row groups at the end, if they are to be put together."""
-        first = count
-        while first > 0 and self._old.metadata.row_group(first - 1).num_rows < _SMALL_ROW_GROUP_ROWS:
+        first, held = count, 0
+        while first > 0:
+            last = self._old.metadata.row_group(first - 1)
+            held += last.total_byte_size
+            if last.num_rows >= _SMALL_ROW_GROUP_ROWS or held > _SMALL_ROW_GROUPS_BYTES:
+                break
             first -= 1
         return first if added or count - first > 1 else count
 

@@ -33,13 +33,20 @@ from holdfast.storage.store import Store
 from holdfast.table.markers import MERGE, leave_marker
 from holdfast.write.gather import slots
 from holdfast.write.layout import FileGroup, FileGroups, Room, rows_taken
-from holdfast.write.task import NewFiles, TaskIdentity, TaskRequest, checked_keys, withdraw_if_late
+from holdfast.write.task import (
+    IS_DELETED,
+    NewFiles,
+    TaskIdentity,
+    TaskRequest,
+    checked_keys,
+    has_removals,
+    withdraw_if_late,
+)
 
 TARGET = "_holdfast_target"
 """The base file a row is known to belong to; empty for a new file group, null where the task must look."""
 REMOVES = "_holdfast_removes"
 """Whether a row only removes its key."""
-IS_DELETED = "_hoodie_is_deleted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,9 +159,10 @@ def _shares(count: int, labels: Sequence[pa.Array | None]) -> list[Positions]:
 
 def _removes(rows: pa.Table, data: pa.Table, request: MergeRequest) -> Mask:
     removes = np.full(rows.num_rows, request.removes)
-    for name, source in ((REMOVES, rows), (IS_DELETED, data)):
-        if name in source.column_names and pa.types.is_boolean(source.schema.field(name).type):
-            removes |= pc.fill_null(source.column(name), False).to_numpy()
+    if REMOVES in rows.column_names:
+        removes |= rows.column(REMOVES).to_numpy()
+    if has_removals(data.schema):
+        removes |= pc.fill_null(data.column(IS_DELETED), False).to_numpy()
     return removes
 
 

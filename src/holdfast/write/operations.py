@@ -21,91 +21,124 @@ from holdfast.write.layout import FileGroups, check_index, file_groups
 from holdfast.write.merge_task import MergeRequest
 from holdfast.write.rows import Rows, Written
 from holdfast.write.task import TaskRequest
-from holdfast.write.transaction import WriteRequest, run_write
+from holdfast.write.transaction import Contents, WriteRequest, run_write
 
-Produce = Callable[[TaskRequest], Written]
+Replaced = dict[str, list[str]] | None
+"""File ids that stop being visible, by partition; None unless the write replaces."""
+Act = Callable[[Rows, TaskRequest], tuple[Written, Replaced]]
 
 
 def bulk_insert(table: OpenTable, rows: Rows, settings: WriteSettings) -> Commit:
     """Add rows in new file groups, in one pass; keys that exist already are not looked for."""
-    schema, prepared = _fitted(table, rows, settings)
-    return _run(
-        table, "BULK_INSERT", schema, settings, lambda task: _added(table, prepared, task, fills_small=False)
-    )
+
+    def act(rows: Rows, task: TaskRequest) -> tuple[Written, Replaced]:
+        groups = _groups(_view(table), settings)
+        if settings.index_type is IndexType.BUCKET:
+            return rows.merge(table, _addition(task, groups)), None
+        return _laid_out_anew(table, rows, task), None
+
+    return _store(table, "BULK_INSERT", rows, settings, act)
 
 
 def insert(table: OpenTable, rows: Rows, settings: WriteSettings) -> Commit:
     """Add rows, first to small file groups; keys that exist already are not looked for."""
-    schema, prepared = _fitted(table, rows, settings)
-    return _run(
-        table, "INSERT", schema, settings, lambda task: _added(table, prepared, task, fills_small=True)
-    )
+
+    def act(rows: Rows, task: TaskRequest) -> tuple[Written, Replaced]:
+        return rows.merge(table, _addition(task, _groups(_view(table), settings))), None
+
+    return _store(table, "INSERT", rows, settings, act)
 
 
 def upsert(table: OpenTable, rows: Rows, settings: WriteSettings) -> Commit:
     """Replace the rows whose keys exist, add the others."""
-    schema, prepared = _fitted(table, rows, settings)
 
-    def produce(task: TaskRequest) -> Written:
-        return prepared.merge(table, _replacement(table, task, removes=False))
+    def act(rows: Rows, task: TaskRequest) -> tuple[Written, Replaced]:
+        return rows.merge(table, _replacement(_view(table), task, removes=False)), None
 
-    return _run(table, "UPSERT", schema, settings, produce)
-
-
-def delete(table: OpenTable, rows: Rows, settings: WriteSettings) -> Commit:
-    """Remove the rows with these keys. Keys that do not exist are passed over."""
-    schema = _existing_schema(table, settings)
-    by_partition = not settings.index_type.is_global
-    named = deletion_schema(rows.schema(), schema, table.settings, by_partition=by_partition)
-    prepared = rows.prepared(named, table.settings, by_partition=by_partition)
-
-    def produce(task: TaskRequest) -> Written:
-        return prepared.merge(table, _replacement(table, task, removes=True))
-
-    return _run(table, "DELETE", schema, settings, produce)
+    return _store(table, "UPSERT", rows, settings, act)
 
 
 def insert_overwrite(table: OpenTable, rows: Rows, settings: WriteSettings) -> Commit:
     """Replace the partitions that the rows are of; the others stay."""
-    schema, prepared = _fitted(table, rows, settings)
 
-    def produce(task: TaskRequest) -> Written:
-        groups = _current_groups(table, settings)
-        written = _laid_out_anew(table, prepared, task)
-        return _replacing(written, groups, {stat.partition_path or "" for stat in written.stats})
+    def act(rows: Rows, task: TaskRequest) -> tuple[Written, Replaced]:
+        groups = _groups(_view(table), settings)
+        written = _laid_out_anew(table, rows, task)
+        return written, _file_ids(groups, {stat.partition_path or "" for stat in written.stats})
 
-    return _run(table, "INSERT_OVERWRITE", schema, settings, produce, action=Action.REPLACECOMMIT)
+    return _store(table, "INSERT_OVERWRITE", rows, settings, act, action=Action.REPLACECOMMIT)
 
 
 def insert_overwrite_table(table: OpenTable, rows: Rows, settings: WriteSettings) -> Commit:
     """Replace everything in the table by the rows."""
-    schema, prepared = _fitted(table, rows, settings)
 
-    def produce(task: TaskRequest) -> Written:
-        groups = _current_groups(table, settings)
-        return _replacing(_laid_out_anew(table, prepared, task), groups, set(groups))
+    def act(rows: Rows, task: TaskRequest) -> tuple[Written, Replaced]:
+        groups = _groups(_view(table), settings)
+        return _laid_out_anew(table, rows, task), _file_ids(groups, set(groups))
 
-    return _run(table, "INSERT_OVERWRITE_TABLE", schema, settings, produce, action=Action.REPLACECOMMIT)
+    return _store(table, "INSERT_OVERWRITE_TABLE", rows, settings, act, action=Action.REPLACECOMMIT)
+
+
+def delete(table: OpenTable, rows: Rows, settings: WriteSettings) -> Commit:
+    """Remove the rows with these keys. Keys that do not exist are passed over."""
+    _check_settings(table, settings)
+    by_partition = not settings.index_type.is_global
+    named = deletion_schema(rows.schema(), _existing(table), table.settings, by_partition=by_partition)
+    prepared = rows.prepared(named, table.settings, by_partition=by_partition)
+
+    def produce(instant: InstantTime) -> Contents:
+        schema = _existing(table)
+        task = _task(table, instant, Action.COMMIT, schema, settings)
+        written = prepared.merge(table, _replacement(_view(table), task, removes=True))
+        return Contents(written=written, schema=_avro(table, schema))
+
+    return run_write(table, WriteRequest("DELETE", Action.COMMIT, settings), produce)
 
 
 def delete_partitions(table: OpenTable, partitions: Sequence[str], settings: WriteSettings) -> Commit:
     """Remove whole partitions, named by their paths."""
-    schema = _existing_schema(table, settings)
+    _check_settings(table, settings)
     if isinstance(partitions, str) or not partitions:
         raise InvalidRequest("name the partitions to delete", given=repr(partitions))
     asked = {path.strip("/") for path in partitions}
-    _check_partitions(asked, _current_groups(table, settings))
+    _check_partitions(asked, _groups(_view(table), settings))
 
-    def produce(task: TaskRequest) -> Written:
-        return _replacing(Written(stats=()), _current_groups(table, settings), asked)
+    def produce(_: InstantTime) -> Contents:
+        replaced = _file_ids(_groups(_view(table), settings), asked)
+        return Contents(written=Written(stats=()), schema=_avro(table, _existing(table)), replaced=replaced)
 
-    return _run(table, "DELETE_PARTITION", schema, settings, produce, action=Action.REPLACECOMMIT)
+    return run_write(table, WriteRequest("DELETE_PARTITION", Action.REPLACECOMMIT, settings), produce)
 
 
-def _fitted(table: OpenTable, rows: Rows, settings: WriteSettings) -> tuple[pa.Schema, Rows]:
-    """The schema the table has after the write, and the rows ready for it."""
+def _store(
+    table: OpenTable,
+    operation: str,
+    rows: Rows,
+    settings: WriteSettings,
+    act: Act,
+    *,
+    action: Action = Action.COMMIT,
+) -> Commit:
+    """Write rows that are to be stored, in what the table's schema becomes with them."""
     _check_settings(table, settings)
-    existing = table_schema(table, load_timeline(table.store))
+    before = _existing_or_none(table)
+    schema, prepared = _fitted(table, rows, before, settings)
+
+    def produce(instant: InstantTime) -> Contents:
+        # Another write may have changed the schema since.
+        now = _existing_or_none(table)
+        fitted = (schema, prepared) if now == before else _fitted(table, rows, now, settings)
+        task = _task(table, instant, action, fitted[0], settings)
+        written, replaced = act(fitted[1], task)
+        return Contents(written=written, schema=_avro(table, fitted[0]), replaced=replaced)
+
+    return run_write(table, WriteRequest(operation, action, settings), produce)
+
+
+def _fitted(
+    table: OpenTable, rows: Rows, existing: pa.Schema | None, settings: WriteSettings
+) -> tuple[pa.Schema, Rows]:
+    """The schema the table has after the write, and the rows ready for it."""
     schema = fitting_schema(
         rows.schema(), existing, table.settings, fill_missing=settings.fills_missing_columns
     )
@@ -124,44 +157,25 @@ def _check_settings(table: OpenTable, settings: WriteSettings) -> None:
         )
 
 
-def _existing_schema(table: OpenTable, settings: WriteSettings) -> pa.Schema:
-    _check_settings(table, settings)
-    schema = table_schema(table, load_timeline(table.store))
+def _existing_or_none(table: OpenTable) -> pa.Schema | None:
+    return table_schema(table, load_timeline(table.store))
+
+
+def _existing(table: OpenTable) -> pa.Schema:
+    schema = _existing_or_none(table)
     if schema is None:
         raise InvalidRequest("nothing was written to this table yet", table=table.settings.name)
     return schema
 
 
-def _run(
-    table: OpenTable,
-    operation: str,
-    schema: pa.Schema,
-    settings: WriteSettings,
-    produce: Produce,
-    *,
-    action: Action = Action.COMMIT,
-) -> Commit:
-    request = WriteRequest(
-        operation=operation,
-        action=action,
-        schema=avro_schema(schema, table_name=table.settings.name),
-        settings=settings,
-    )
-
-    def produce_at(instant: InstantTime) -> Written:
-        return produce(
-            TaskRequest(instant=instant, action=action, schema=schema, table=table.settings, write=settings)
-        )
-
-    return run_write(table, request, produce_at)
+def _avro(table: OpenTable, schema: pa.Schema) -> str:
+    return avro_schema(schema, table_name=table.settings.name)
 
 
-def _added(table: OpenTable, rows: Rows, task: TaskRequest, *, fills_small: bool) -> Written:
-    """Rows beside those there are."""
-    groups = _current_groups(table, task.write)
-    if fills_small or task.write.index_type is IndexType.BUCKET:
-        return rows.merge(table, _addition(task, groups))
-    return _laid_out_anew(table, rows, task)
+def _task(
+    table: OpenTable, instant: InstantTime, action: Action, schema: pa.Schema, settings: WriteSettings
+) -> TaskRequest:
+    return TaskRequest(instant=instant, action=action, schema=schema, table=table.settings, write=settings)
 
 
 def _laid_out_anew(table: OpenTable, rows: Rows, task: TaskRequest) -> Written:
@@ -177,11 +191,10 @@ def _addition(task: TaskRequest, groups: FileGroups) -> MergeRequest:
     )
 
 
-def _replacement(table: OpenTable, task: TaskRequest, *, removes: bool) -> MergeRequest:
-    view = load_view(table.store, load_timeline(table.store))
+def _replacement(view: View, task: TaskRequest, *, removes: bool) -> MergeRequest:
     return MergeRequest(
         task=task,
-        groups=_checked_groups(view, task.write),
+        groups=_groups(view, task.write),
         looks_up=True,
         combines=True,
         removes=removes,
@@ -189,23 +202,22 @@ def _replacement(table: OpenTable, task: TaskRequest, *, removes: bool) -> Merge
     )
 
 
-def _replacing(written: Written, groups: FileGroups, partitions: set[str]) -> Written:
-    replaced = {
+def _view(table: OpenTable) -> View:
+    return load_view(table.store, load_timeline(table.store))
+
+
+def _groups(view: View, settings: WriteSettings) -> FileGroups:
+    groups = file_groups(view.latest())
+    check_index(groups, settings)
+    return groups
+
+
+def _file_ids(groups: FileGroups, partitions: set[str]) -> Replaced:
+    return {
         partition: [group.file_id for group in groups[partition]]
         for partition in sorted(partitions)
         if partition in groups
     }
-    return Written(stats=written.stats, index=written.index, replaced=replaced)
-
-
-def _current_groups(table: OpenTable, settings: WriteSettings) -> FileGroups:
-    return _checked_groups(load_view(table.store, load_timeline(table.store)), settings)
-
-
-def _checked_groups(view: View, settings: WriteSettings) -> FileGroups:
-    groups = file_groups(view.latest())
-    check_index(groups, settings)
-    return groups
 
 
 def _check_partitions(asked: set[str], groups: FileGroups) -> None:

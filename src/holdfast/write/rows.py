@@ -1,6 +1,6 @@
 """Rows to be written, whichever engine holds them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -20,8 +20,6 @@ class Written:
 
     stats: Sequence[WriteStat]
     index: IndexReport = field(default_factory=IndexReport)
-    replaced: Mapping[str, Sequence[str]] | None = None
-    """File ids that stop being visible, by partition; None unless the write replaces."""
 
 
 class Rows(Protocol):

@@ -27,6 +27,9 @@ from holdfast.model.names import BaseFileName, in_partition, instant_file
 from holdfast.storage.store import Store
 from holdfast.table.markers import leave_marker
 
+IS_DELETED = "_hoodie_is_deleted"
+"""A row in which this is true is never stored; it removes its key where keys are looked for."""
+
 _SAMPLE_ROWS = 2048
 _BATCH_ROWS = 50_000
 _PIECES_PER_FILE = 16
@@ -66,7 +69,7 @@ def write_rows(
     files = NewFiles(store, request, identity)
     try:
         for batch in batches:
-            rows = conformed(batch, request.schema)
+            rows = _to_be_stored(conformed(batch, request.schema))
             keys = checked_keys(rows, request.table)
             for partition, start, count in _runs(rows, request.table):
                 piece, piece_keys = rows.slice(start, count), keys.slice(start, count)
@@ -75,6 +78,19 @@ def write_rows(
     except BaseException as error:
         files.discard(error)
         raise
+
+
+def _to_be_stored(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows that do not ask to be removed."""
+    if not has_removals(rows.schema):
+        return rows
+    removed = pc.fill_null(rows.column(IS_DELETED), False)
+    return rows.filter(pc.invert(removed)) if pc.any(removed).as_py() else rows
+
+
+def has_removals(schema: pa.Schema) -> bool:
+    """Whether rows can say that they remove their key."""
+    return IS_DELETED in schema.names and pa.types.is_boolean(schema.field(IS_DELETED).type)
 
 
 def check_batch(rows: pa.RecordBatch, table: TableSettings, *, by_partition: bool) -> None:

@@ -8,7 +8,7 @@ aborts and cleans up at once; a crash leaves that to the next write.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from msgspec import UNSET
@@ -40,17 +40,26 @@ _BEGIN_ATTEMPTS = 5
 _PUBLISH_ATTEMPTS = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class WriteRequest:
     operation: str
     action: Action
-    schema: str
-    """The table's schema after this write, as Avro JSON without meta columns."""
     settings: WriteSettings
 
 
-Produce = Callable[[InstantTime], Written]
-"""Write the data files of an instant and say what each holds."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """What a write has to commit."""
+
+    written: Written
+    schema: str
+    """The table's schema after this write, as Avro JSON without meta columns."""
+    replaced: Mapping[str, Sequence[str]] | None = None
+    """File ids that stop being visible, by partition; None unless the write replaces."""
+
+
+Produce = Callable[[InstantTime], Contents]
+"""Write the data files of an instant. Everything they are built on is to be read in this call."""
 
 
 def run_write(table: OpenTable, request: WriteRequest, produce: Produce) -> Commit:
@@ -61,16 +70,16 @@ def run_write(table: OpenTable, request: WriteRequest, produce: Produce) -> Comm
         instant, recovered = _begin(table, request, owner)
         try:
             heartbeat.beat_for(instant)
-            written = _write_files(table, request, instant, produce)
-            payload = _prepared(table, request, instant, written)
+            contents = _write_files(table, request, instant, produce)
+            payload = _prepared(table, request, instant, contents)
         except Exception as error:
             heartbeat.stop()
             _give_up(table, instant, request.action, error)
             raise
         decided = _decide(table, request, instant, payload)
         _show(table, instant, decided)
-    problems = _tidy(table, instant, written.stats, decided)
-    return _report(request, instant, written, recovered, problems)
+    problems = _tidy(table, instant, contents.written.stats, decided)
+    return _report(request, instant, contents, recovered, problems)
 
 
 def _begin(
@@ -118,31 +127,35 @@ def _refuse_if_alive(table: OpenTable, state: LedgerState, owner: Owner) -> None
             )
 
 
-def _write_files(table: OpenTable, request: WriteRequest, instant: InstantTime, produce: Produce) -> Written:
+def _write_files(table: OpenTable, request: WriteRequest, instant: InstantTime, produce: Produce) -> Contents:
     requested = instant_file(instant, request.action, State.REQUESTED)
     inflight = instant_file(instant, request.action, State.INFLIGHT)
     is_replacing = request.action is Action.REPLACECOMMIT
     table.store.create(requested, encode_replace_request() if is_replacing else b"")
     table.store.create(inflight, inflight_metadata(request.operation))
-    _refuse_if_fenced(table.ledger.read(), instant)
+    state = table.ledger.read()
+    _refuse_if_fenced(state, instant)
+    # Another write may have been decided after the recovery and before our BEGIN. What we are
+    # about to build on must show it; from our BEGIN on nobody else can be committed.
+    publish_decided(table, state, load_timeline(table.store))
     drop_metadata_table(table)
     return produce(instant)
 
 
-def _prepared(table: OpenTable, request: WriteRequest, instant: InstantTime, written: Written) -> bytes:
+def _prepared(table: OpenTable, request: WriteRequest, instant: InstantTime, contents: Contents) -> bytes:
     """Remove files of attempts that do not count, and build what will be committed."""
     # Another program may have upgraded the table, or built a metadata table, since the write began.
     read_settings(table.store).check_writable()
     drop_metadata_table(table)
-    _delete_unclaimed(table, instant, written.stats)
+    _delete_unclaimed(table, instant, contents.written.stats)
     by_partition: dict[str, list[WriteStat]] = {}
-    for stat in written.stats:
+    for stat in contents.written.stats:
         by_partition.setdefault(stat.partition_path or "", []).append(stat)
-    replaced = UNSET if written.replaced is None else {p: list(ids) for p, ids in written.replaced.items()}
+    replaced = UNSET if contents.replaced is None else {p: list(i) for p, i in contents.replaced.items()}
     return encode_commit(
         CommitMetadata(
             by_partition,
-            extra_metadata={"schema": request.schema},
+            extra_metadata={"schema": contents.schema},
             operation_type=request.operation,
             partition_to_replace_file_ids=replaced,
         )
@@ -243,12 +256,12 @@ def _give_up(table: OpenTable, instant: InstantTime, action: Action, error: Exce
 def _report(
     request: WriteRequest,
     instant: InstantTime,
-    written: Written,
+    contents: Contents,
     recovered: tuple[RollbackReport, ...],
     problems: tuple[str, ...],
 ) -> Commit:
-    stats = written.stats
-    touched = {stat.partition_path or "" for stat in stats} | set(written.replaced or ())
+    stats = contents.written.stats
+    touched = {stat.partition_path or "" for stat in stats} | set(contents.replaced or ())
     return Commit(
         instant=instant,
         action=request.action,
@@ -260,7 +273,7 @@ def _report(
         files_written=len(stats),
         bytes_written=sum(stat.total_write_bytes for stat in stats),
         partitions=tuple(sorted(touched)),
-        index=written.index,
+        index=contents.written.index,
         rolled_back=recovered,
         post_commit_errors=problems,
     )

@@ -25,7 +25,8 @@ from holdfast.read.snapshot import Snapshot
 from holdfast.table.opened import OpenTable
 from holdfast.write.gather import SLOT
 from holdfast.write.layout import FileGroup, insertion_targets, total_bytes
-from holdfast.write.merge_task import IS_DELETED, REMOVES, TARGET, MergeRequest
+from holdfast.write.merge_task import REMOVES, TARGET, MergeRequest
+from holdfast.write.task import IS_DELETED, has_removals
 
 _KEY = "_holdfast_key"
 _PATH = "_holdfast_path"
@@ -227,7 +228,7 @@ def _actions(request: MergeRequest, partitions: frozenset[str], *, is_global: bo
     nothing = f.array().cast(_ACTIONS)
     chosen = _action(f.coalesce(_chosen_target(request), f.lit("")), removes=False)
     removes = f.lit(request.removes)
-    if IS_DELETED in request.task.schema.names and not request.removes:
+    if has_removals(request.task.schema) and not request.removes:
         removes = f.coalesce(f.col(IS_DELETED), f.lit(False))
     moves = is_global and request.task.write.moves_records and not request.removes
     leaves = (lambda x: (x["partition"] != f.col(_PATH)) & ~removes) if moves else (lambda x: f.lit(False))
