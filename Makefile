@@ -5,8 +5,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+MATRIX := oldest default newest
 
-.PHONY: run test test-deep lint bench lock preflight clean
+.PHONY: run test test-deep test-matrix lint bench lock preflight clean
 
 run: preflight $(READY)
 	@$(BIN)/python examples/story.py
@@ -18,6 +19,17 @@ test: preflight $(READY) lint
 test-deep: preflight $(READY)
 	HOLDFAST_NESTED=all HOLDFAST_SCHEDULES=300 $(BIN)/pytest tests/crashes tests/interleavings
 
+# The Spark tests on the oldest and the newest PySpark, and on Spark Connect.
+test-matrix: preflight $(MATRIX:%=.venvs/%/.ready)
+	@$(BIN)/python tests/matrix/run.py
+
+.venvs/%/.ready: tests/matrix/%.lock pyproject.toml | $(READY)
+	@echo "Installing the $* PySpark into .venvs/$* (once, about a minute) ..."
+	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venvs/$*
+	@$(BIN)/uv pip install --quiet --python .venvs/$*/bin/python --require-hashes -r tests/matrix/$*.lock
+	@$(BIN)/uv pip install --quiet --python .venvs/$*/bin/python --no-deps --no-build-isolation -e .
+	@touch $@
+
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -27,10 +39,12 @@ lint: $(READY)
 bench: preflight $(READY)
 	$(BIN)/python -m bench
 
-# Writes requirements.lock anew: exact versions with hashes, no index lines.
+# Writes all locks anew: exact versions with hashes, no index lines.
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-header --no-emit-index-url --extra spark pyproject.toml
 lock: $(READY)
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
-		--no-emit-index-url --extra spark --extra dev pyproject.toml requirements.in -o requirements.lock
+	$(COMPILE) --extra dev requirements.in -o requirements.lock
+	$(foreach name,$(MATRIX),$(COMPILE) --upgrade-package pyspark tests/matrix/$(name).in -o tests/matrix/$(name).lock &&) true
 
 preflight:
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("holdfast: Python 3.11 or newer is needed, found %d.%d; say which with make PYTHON=..." % sys.version_info[:2])'
@@ -44,4 +58,4 @@ $(READY): requirements.lock pyproject.toml
 	@touch $(READY)
 
 clean:
-	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse
+	rm -rf $(VENV) .venvs build .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse

@@ -83,10 +83,17 @@ def pytest_terminal_summary(terminalreporter, config):
 
 @pytest.fixture(scope="session")
 def spark():
-    """One Spark session for the whole run; a failed task is tried again, as on a cluster."""
+    """One Spark session for the whole run; a failed task is tried again, as on a cluster.
+
+    It is the one that `SPARK_REMOTE` names, if it is set.
+    """
+    from pyspark.sql import SparkSession
+
     from holdfast.engines.spark.session import local_session
 
-    session = local_session("holdfast-tests", master="local[2,4]")
+    is_remote = "SPARK_REMOTE" in os.environ
+    builder = SparkSession.builder
+    session = builder.getOrCreate() if is_remote else local_session("holdfast-tests", master="local[2,4]")
     session.conf.set("spark.sql.shuffle.partitions", "2")
     yield session
     session.stop()

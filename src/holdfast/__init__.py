@@ -61,5 +61,9 @@ class _Holdfast(ModuleType):
     def write(self, package: ModuleType) -> None:
         pass
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Functions that Spark ships to its workers may name this module.
+        return import_module, (self.__name__,)
+
 
 sys.modules[__name__].__class__ = _Holdfast

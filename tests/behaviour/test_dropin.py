@@ -2,6 +2,7 @@
 
 import pyarrow as pa
 import pytest
+from pyspark import cloudpickle
 
 import holdfast
 from harness.hudi_reader import hudi_snapshot
@@ -262,3 +263,9 @@ def test_the_function_stays_what_it_is_when_the_package_of_that_name_is_imported
     import holdfast.write.task
 
     assert callable(holdfast.write)
+
+
+def test_functions_that_name_the_package_can_be_shipped_to_workers():
+    shipped = cloudpickle.loads(cloudpickle.dumps(lambda path: holdfast.table_exists(path)))
+
+    assert not shipped("/nowhere")

@@ -1,6 +1,7 @@
 """Merging writes on Spark: the same rows and counts as without it, by whichever route rows travel."""
 
 import datetime as dt
+import os
 import random
 import re
 from decimal import Decimal
@@ -245,8 +246,8 @@ def test_missing_columns_new_ones_and_wider_types_are_taken_in(spark, tmp_path):
     )
 
     for index in ("SIMPLE", "GLOBAL_SIMPLE"):
-        twins.write("upsert", table_of([(2**40, "x", 2**33, "lima", "k1"), (1, None, 7, "lima", "new")], wide),
-                    {INDEX: index})  # fmt: skip
+        rows = table_of([(2**40, "x", 2**33, "lima", "k1"), (1, None, 7, "lima", "new")], wide)
+        twins.write("upsert", rows, {INDEX: index})
     without_n = wide.remove(0)
     rows = table_of([("late", 2**34, "lima", "k1"), ("late", 2**34, "oslo", "new 2")], without_n)
     with pytest.raises(SchemaMismatch, match="n"):
@@ -292,12 +293,12 @@ VALUES = {
     "int": (pa.int32(), [-(2**31), 0, 2**31 - 1, None]),
     "long": (pa.int64(), [-(2**63), -1, 0, 2**53 + 1, 2**63 - 1, None]),
     "boolean": (pa.bool_(), [True, False, None]),
-    "date": (pa.date32(), [dt.date(1, 1, 1), dt.date(1969, 12, 31), dt.date(2024, 2, 29), dt.date(9999, 12, 31), None]),
+    "date": (pa.date32(), [dt.date(1, 1, 1), dt.date(1969, 12, 31), dt.date(9999, 12, 31), None]),
     "timestamp": (pa.timestamp("us", "UTC"), _MOMENTS),
     "timestamp without zone": (pa.timestamp("us"), _LOCAL),
     "decimal": (pa.decimal128(9, 2), [Decimal("0.00"), Decimal("-0.05"), Decimal("1234567.80"), None]),
-    "decimal of no scale": (pa.decimal128(20, 0), [Decimal(0), Decimal(-(10**19)), Decimal(10), None]),
-    "decimal of large scale": (pa.decimal128(38, 18), [Decimal("1E-8"), Decimal("12345678901234567890.5"), None]),
+    "decimal, no scale": (pa.decimal128(20, 0), [Decimal(0), Decimal(-(10**19)), Decimal(10), None]),
+    "decimal, large scale": (pa.decimal128(38, 18), [Decimal("1E-8"), Decimal("-12345678901234567.5"), None]),
 }  # fmt: skip
 HIVE_STYLE = "hoodie.datasource.write.hive_style_partitioning"
 URL_ENCODE = "hoodie.datasource.write.partitionpath.urlencode"
@@ -361,8 +362,8 @@ _PLACES = {_TIMED + "output.dateformat": "yyyy/MM-dd HH", _TIMED + "output.timez
     [
         (pa.int64(), "EPOCHMILLISECONDS", [0, -1, 1_711_848_600_123, None]),
         (pa.int32(), "UNIX_TIMESTAMP", [0, -1, 1_711_848_600, None]),
-        (pa.timestamp("us", "UTC"), "EPOCHMICROSECONDS", _MOMENTS[2:4] + [None]),
-        (pa.timestamp("us"), "EPOCHMICROSECONDS", _LOCAL[2:4] + [None]),
+        (pa.timestamp("us", "UTC"), "EPOCHMICROSECONDS", [*_MOMENTS[2:4], None]),
+        (pa.timestamp("us"), "EPOCHMICROSECONDS", [*_LOCAL[2:4], None]),
         (pa.string(), "DATE_STRING", ["2024-03-31 01:30", "1969-12-31 23:59", None]),
     ],
 )  # fmt: skip
@@ -457,31 +458,19 @@ class Executions:
         return self._store.executionsCount()
 
 
-_OPERATOR = re.compile(r"^\(\d+\) (\w+).*\n((?:(?:Input|Output|Arguments).*\n?)*)", re.MULTILINE)
-
-
-def final_plan(plan):
-    """The plan as it was executed in the end, without the one it began as."""
-    return plan.partition("== Initial Plan ==")[0] + plan[plan.find("\n\n(") :]
+_OPERATOR = re.compile(r"^\((\d+)\) (\w+).*\n((?:(?:Input|Output|Arguments).*\n?)*)", re.MULTILINE)
 
 
 def operators(plan):
-    """Pairs of an operator's name and what is said of its columns, those of the final plan."""
-    tree = plan.partition("== Initial Plan ==")[0]
-    numbers = set(re.findall(r"\((\d+)\)", tree.partition("\n\n(")[0]))
-    return [(m[1], m[2]) for m in _OPERATOR.finditer(plan) if m[0][1 : m[0].index(")")] in numbers]
+    """The operators that were executed, last first, each with what is said of its columns."""
+    tree = plan.partition("\n\n(")[0].partition("== Initial Plan ==")[0]
+    said = {found[1]: (found[2], found[3]) for found in _OPERATOR.finditer(plan)}
+    return [said[number] for number in re.findall(r"\((\d+)\)", tree) if number in said]
 
 
-def exchanges_of(plans, column, kind="Exchange"):
-    return [said for plan in plans for name, said in operators(plan) if name == kind and f"{column}#" in said]
-
-
-def collected_columns(plan):
-    """What the driver gets of an execution."""
-    name, said = max(
-        ((m[1], m[2]) for m in _OPERATOR.finditer(plan)), key=lambda found: found[0] == "AdaptiveSparkPlan"
-    )
-    return said if name == "AdaptiveSparkPlan" else operators(plan)[-1][1]
+def columns_through(plans, operator):
+    """What is said of the columns that pass through operators of this name."""
+    return [said for plan in plans for name, said in operators(plan) if name == operator]
 
 
 def made_of_many(spark, twins, groups, rows_each, city="lima"):
@@ -501,8 +490,10 @@ def test_keys_of_a_crowded_partition_are_located_by_a_join(spark, tmp_path, inde
         twins.write("bulk_insert", table_of([(f"o{i}", "oslo", 10, 1.0) for i in range(20)]))
     options = {INDEX: index, MAX_FILE: "2048"}
     rows = table_of(
-        [("lima-0-001", "lima", 11, 2.0), ("lima-3-002", "lima", 9, 2.0), ("lima-new", "lima", 1, 2.0)]
-        + [("o1", "oslo", 11, 2.0), ("o-new", "oslo", 1, 2.0), ("lima-0-001", "lima", 12, 3.0)]
+        [
+            *[("lima-0-001", "lima", 11, 2.0), ("lima-3-002", "lima", 9, 2.0), ("lima-new", "lima", 1, 2.0)],
+            *[("o1", "oslo", 11, 2.0), ("o-new", "oslo", 1, 2.0), ("lima-0-001", "lima", 12, 3.0)],
+        ]
     )
     counts = {"city=lima": 4, "city=oslo": 2} if partition_by else {"": 6}
 
@@ -538,6 +529,7 @@ def test_new_rows_of_one_partition_are_spread_over_many_files(spark, tmp_path):
     assert len(after - files) < 4, "small file groups are filled first"
 
 
+@pytest.mark.skipif("SPARK_REMOTE" in os.environ, reason="a remote session does not show what it executes")
 @pytest.mark.parametrize("operation", ["upsert", "delete", "insert"])
 @pytest.mark.parametrize("options", INDEXES.values(), ids=INDEXES)
 def test_rows_are_shuffled_once_and_only_keys_come_to_the_driver(spark, tmp_path, operation, options):
@@ -550,10 +542,12 @@ def test_rows_are_shuffled_once_and_only_keys_come_to_the_driver(spark, tmp_path
     getattr(table, operation)(frame, options=options)
     plans = executions.plans()
 
-    carried = "city" if operation == "delete" else "fare"
-    shuffled = [said for said in exchanges_of(plans, carried) if "_holdfast_slot#" in said]
+    shuffled = [said for said in columns_through(plans, "Exchange") if "_holdfast_slot#" in said]
     assert len(shuffled) == 1
-    if operation != "delete":
-        assert exchanges_of(plans, "fare") == shuffled
-    assert exchanges_of(plans, "fare", "BroadcastExchange") == []
-    assert not [plan for plan in plans if re.search(r"\b(fare|ts)#", collected_columns(plan))]
+    assert [said for said in columns_through(plans, "Exchange") if "fare#" in said] == (
+        [] if operation == "delete" else shuffled
+    )
+    assert not [said for said in columns_through(plans, "BroadcastExchange") if "fare#" in said]
+    results = [operators(plan)[0] for plan in plans]
+    assert results, "the write was executed"
+    assert not [said for _, said in results if "fare#" in said]

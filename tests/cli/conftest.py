@@ -21,7 +21,7 @@ from holdfast.format.ledger_entries import EntryKind
 from holdfast.host import SystemHost, heartbeat_thread
 from holdfast.model.instant import Action, InstantTime
 from holdfast.timeline.ledger import Decision
-from holdfast.write.insert import insert
+from holdfast.write import operations
 
 
 class Crash(BaseException):
@@ -31,11 +31,11 @@ class Crash(BaseException):
 class DyingRows(ArrowRows):
     """Rows whose writer dies when all files are written and nothing is decided."""
 
-    def prepared(self, schema, table):
-        return DyingRows(super().prepared(schema, table).table)
+    def prepared(self, schema, table, *, by_partition=True):
+        return DyingRows(super().prepared(schema, table, by_partition=by_partition).table)
 
-    def write(self, table, request):
-        super().write(table, request)
+    def merge(self, table, request):
+        super().merge(table, request)
         raise Crash
 
 
@@ -100,7 +100,7 @@ def times(table: Path) -> list[str]:
 def failed_write(table: Path, trips: Callable[[int, int], pa.Table]) -> str:
     """The instant of a write that died before it was decided; its files are there."""
     with pytest.raises(Crash):
-        insert(opened(str(table), {}), DyingRows(trips(90, 4)), operation="INSERT", settings=WriteSettings())
+        operations.insert(opened(str(table), {}), DyingRows(trips(90, 4)), WriteSettings())
     return holdfast.open_table(str(table)).timeline()[-1].time
 
 

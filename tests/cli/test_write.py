@@ -30,7 +30,7 @@ def _ids(table):
         (["--from", "rows.txt", "--operation", "insert"], "give --format"),
         (["--from", "rows.csv", "rows.json", "--operation", "insert"], "do not name one format"),
         (["--from", "rows.csv", "--operation", "merge"], "'merge' is not one of"),
-        (["--operation", "insert"], "Missing option '--from'"),
+        (["--operation", "insert"], "--from names the files to write"),
         (["--from", "rows.csv"], "Missing option '--operation'. Choose from: insert, bulk_insert"),
         (
             ["--from", "rows.csv", "--operation", "insert", "--option", "hoodie.parquet.max.file.siz=1"],

@@ -150,12 +150,11 @@ def _dead(act: Act, *, last: str, start: Callable[[], World] = clean_table) -> C
         counted = world.copy()
         recorder = RecordingStore(counted.store)
         act(counted.on(recorder))
-        step = max(number for number, change in enumerate(recorder.changes, 1) if last in change)
         try:
-            act(world.on(CrashingStore(world.store, step, after=True)))
+            act(world.on(CrashingStore(world.store, recorder.last(last), after=True)))
         except Crash:
             return world
-        raise AssertionError(f"there is no step {step}")
+        raise AssertionError(f"the act was to die after {last}")
 
     return make
 

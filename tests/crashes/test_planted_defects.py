@@ -12,19 +12,21 @@ from harness.faults import StoreWrapper
 from harness.world import World
 from holdfast.errors import HoldfastError
 from holdfast.model.instant import State
-from holdfast.model.names import LEDGER_FOLDER, heartbeat_path, instant_file
+from holdfast.model.names import LEDGER_FOLDER, META_FOLDER, BaseFileName, heartbeat_path, instant_file
 from holdfast.services import rollback
 from holdfast.table import markers
+from holdfast.table.view import load_view
 from holdfast.timeline.ledger import Aborted
-from holdfast.write import task, transaction
+from holdfast.timeline.timeline import Timeline, load_timeline
+from holdfast.write import merge_task, operations, task, transaction
 from interleavings.scenarios import SCENARIOS
 
 SEED = 7
 
 
-def matrix_finds_it():
-    """Whether killing every operation at every step meets a violation."""
-    for operation in OPERATIONS[1:]:
+def matrix_finds_it(named=""):
+    """Whether killing operations, those whose name contains a word, at every step meets a violation."""
+    for operation in (o for o in OPERATIONS[1:] if named in o.name):
         try:
             for _, world in crash_points(operation):
                 recover_and_check(operation, world)
@@ -43,6 +45,16 @@ def explorer_finds_it():
                 pass
         except (AssertionError, HoldfastError, FileNotFoundError):
             return True
+    return False
+
+
+def interruption_finds_it():
+    """Whether writing between another write's recovery and its BEGIN meets a violation."""
+    try:
+        for scenario in (s for s in SCENARIOS if s.has_two_writers):
+            scenario.run_interrupted()
+    except (AssertionError, HoldfastError, FileNotFoundError):
+        return True
     return False
 
 
@@ -121,7 +133,8 @@ def test_a_recovery_that_never_rolls_back_is_found(monkeypatch):
 
 
 def test_a_file_written_before_its_marker_is_found(monkeypatch):
-    monkeypatch.setattr(task, "leave_marker", lambda *_, **__: None)
+    for module in (task, merge_task):
+        monkeypatch.setattr(module, "leave_marker", lambda *_, **__: None)
     monkeypatch.setattr(rollback, "META_FOLDER", "")
 
     assert matrix_finds_it()
@@ -143,7 +156,8 @@ def test_a_rollback_that_removes_the_inflight_file_last_is_found(monkeypatch):
 
 
 def test_a_task_that_keeps_a_late_file_is_found(monkeypatch):
-    monkeypatch.setattr(task._Files, "_withdraw_if_late", lambda *_: None)
+    for module in (task, merge_task):
+        monkeypatch.setattr(module, "withdraw_if_late", lambda *_: None)
 
     assert explorer_finds_it()
 
@@ -159,3 +173,58 @@ def test_a_commit_that_is_never_published_by_others_is_found(monkeypatch):
     monkeypatch.setattr(rollback, "publish_decided", lambda *_, **__: False)
 
     assert matrix_finds_it()
+
+
+def test_a_merged_file_whose_marker_comes_after_it_is_found(monkeypatch):
+    withdraw = merge_task.withdraw_if_late
+
+    def marked_late(store, request, stat):
+        markers.leave_marker(store, request.instant, stat.path, kind=markers.MERGE)
+        withdraw(store, request, stat)
+
+    monkeypatch.setattr(merge_task, "leave_marker", lambda *_, **__: None)
+    monkeypatch.setattr(merge_task, "withdraw_if_late", marked_late)
+
+    assert matrix_finds_it("upsert")
+
+
+def test_a_new_version_that_bears_the_name_of_an_older_instant_is_found(monkeypatch):
+    def named_before(file_id, write_token, _):
+        return BaseFileName(file_id, write_token, "20200101000000000")
+
+    monkeypatch.setattr(merge_task, "BaseFileName", named_before)
+
+    assert matrix_finds_it("upsert")
+
+
+def test_replaced_file_groups_of_another_snapshot_are_found(monkeypatch):
+    def view_before_the_last_commit(table):
+        timeline = load_timeline(table.store)
+        last = timeline.completed_commits[-1]
+        return load_view(table.store, Timeline(tuple(i for i in timeline.instants if i != last)))
+
+    monkeypatch.setattr(operations, "_view", view_before_the_last_commit)
+
+    assert matrix_finds_it("overwrite")
+
+
+def test_a_rollback_that_deletes_every_version_of_a_file_group_is_found(monkeypatch):
+    def versions(table, time, *, committed):
+        groups = {marker.data_path.partition("_")[0] for marker in markers.read_markers(table.store, time)}
+        return [p for p in table.store.paths("", without=META_FOLDER) if p.partition("_")[0] in groups]
+
+    monkeypatch.setattr(rollback, "unclaimed_files", versions)
+
+    assert matrix_finds_it("upsert")
+
+
+def test_a_write_that_builds_on_what_was_there_before_its_begin_is_found(monkeypatch):
+    """What was decided since the recovery must be shown before the file groups are looked at."""
+    publish = transaction.publish_decided
+
+    def shown_only_at_the_end(table, state, timeline):
+        return not state.begun and publish(table, state, timeline)
+
+    monkeypatch.setattr(transaction, "publish_decided", shown_only_at_the_end)
+
+    assert interruption_finds_it()

@@ -124,6 +124,10 @@ class RecordingStore(StoreWrapper):
         self.changes.append(f"{verb} {path}")
         return act()
 
+    def last(self, text: str) -> int:
+        """The number of the last change that contains this text, counted from 1."""
+        return max(number for number, change in enumerate(self.changes, 1) if text in change)
+
 
 class CrashingStore(StoreWrapper):
     """Dies before or after its n-th change, counted from 1."""
@@ -145,6 +149,21 @@ class CrashingStore(StoreWrapper):
         if self._changes == self._at and self._after:
             self._die()
         return done
+
+
+class InterruptedStore(StoreWrapper):
+    """Lets something else happen right before its first change of a file below `folder`."""
+
+    def __init__(self, inner: Store, folder: str, meanwhile: Callable[[], object]) -> None:
+        super().__init__(inner)
+        self._folder = folder
+        self._meanwhile: Callable[[], object] | None = meanwhile
+
+    def _change(self, verb: str, path: str, act: Callable[[], object]) -> object:
+        if path.startswith(self._folder) and self._meanwhile is not None:
+            meanwhile, self._meanwhile = self._meanwhile, None
+            meanwhile()
+        return act()
 
 
 class FailingStore(StoreWrapper):

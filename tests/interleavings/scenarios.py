@@ -8,14 +8,15 @@ them: nothing lost, nothing twice, nothing of a write that was refused.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cache
 
 import pyarrow as pa
 
 from harness.checker import check_at_any_time, check_at_rest, visible_rows
 from harness.explorer import Run, Schedule, run_schedule
-from harness.faults import Crash, CrashingStore, RecordingStore
+from harness.faults import Crash, CrashingStore, InterruptedStore, RecordingStore
 from harness.world import Row, SimulatedHost, World, memory_world, table_of
 from holdfast.config.write import WriteSettings
 from holdfast.errors import Fenced, WriterActive
@@ -79,6 +80,24 @@ class Scenario:
         self._check(World(store, clock, SimulatedHost()), run)
         return run
 
+    @property
+    def has_two_writers(self) -> bool:
+        return sum(isinstance(actor, Writer) for actor in self.actors) == 2
+
+    def run_interrupted(self) -> None:
+        """Let the first actor be decided, and not shown, between the other's recovery and its BEGIN."""
+        start = self.start().copy()
+        first, second = self.actors[:2]
+
+        def decide() -> None:
+            world = replace(start, host=SimulatedHost(1, self.others))
+            with suppress(Crash):
+                first(world.on(CrashingStore(world.store, _step_of_commit(self), after=True)))
+
+        interrupted = InterruptedStore(start.store, LEDGER_FOLDER, decide)
+        told = second(replace(start, store=interrupted, host=SimulatedHost(2, self.others)))
+        self._check(replace(start, host=SimulatedHost()), Run((), (None, told), ()))
+
     def _check(self, world: World, run: Run) -> None:
         failures = [outcome for outcome in run.outcomes if isinstance(outcome, BaseException)]
         refused = [failure for failure in failures if isinstance(failure, Fenced | WriterActive)]
@@ -121,6 +140,15 @@ class Scenario:
 
 def _entries(store: Store):
     return [decode_entry(store.read(path))[0] for path in store.paths(LEDGER_FOLDER)]
+
+
+@cache
+def _step_of_commit(scenario: Scenario) -> int:
+    """The number of the change by which the first actor is decided."""
+    world = scenario.start().copy()
+    recorder = RecordingStore(world.store)
+    scenario.actors[0](world.on(recorder))
+    return recorder.last(LEDGER_FOLDER)
 
 
 def _rows_writer(operation: str, effect: Callable[[Rows, Rows], Rows], *rows: Row) -> Writer:
@@ -177,9 +205,8 @@ def _dead(writer: Writer) -> World:
     world, counted = _clean().copy(), _clean().copy()
     recorder = RecordingStore(counted.store)
     writer.act(counted.on(recorder))
-    last_file = max(number for number, change in enumerate(recorder.changes, 1) if "upload" in change)
     try:
-        writer.act(world.on(CrashingStore(world.store, last_file, after=True)))
+        writer.act(world.on(CrashingStore(world.store, recorder.last("upload"), after=True)))
     except Crash:
         return world
     raise AssertionError("the writer was to die")

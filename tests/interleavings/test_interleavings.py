@@ -36,6 +36,13 @@ def test_an_actor_that_sleeps_for_ever_breaks_no_invariant(scenario, explored):
         explored["asleep"] += 1
 
 
+@pytest.mark.parametrize(
+    "scenario", [s for s in SCENARIOS if s.has_two_writers], ids=lambda scenario: scenario.name
+)
+def test_a_write_builds_on_what_was_decided_before_it_began(scenario):
+    scenario.run_interrupted()
+
+
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_no_random_schedule_breaks_an_invariant(scenario, explored):
     for switches in (2, 3, 5):

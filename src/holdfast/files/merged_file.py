@@ -43,7 +43,7 @@ Positions = npt.NDArray[np.int64]
 
 _SMALL_ROW_GROUP_ROWS = 25_000
 """Row groups at the end of a file that are smaller are put together when rows are added ..."""
-_SMALL_ROW_GROUPS_BYTES = 32 * 1024 * 1024
+_SMALL_ROW_GROUPS_BYTES = 4 * 1024 * 1024
 """... as long as they hold no more than this."""
 
 
@@ -87,7 +87,8 @@ class MergedFileWriter:
         self._keys = keys
         self._seen_keys: list[pa.Array] = []
         self._task = int(name.write_token.partition("-")[0])
-        self._next_number = 0
+        counts = [old.metadata.row_group(number).num_rows for number in range(old.num_row_groups)]
+        self._first_rows = np.cumsum([0, *counts])
         self._rows = 0
         self.path = in_partition(partition, str(name))
         self._stack = ExitStack()
@@ -111,13 +112,10 @@ class MergedFileWriter:
 
         These are small row groups at the end, if `added` rows follow.
         """
-        first_small = self._first_small(len(row_groups), added)
-        for number, change in enumerate(row_groups[:first_small]):
+        small = self._small_at_end(row_groups, incoming, added=added)
+        for number, change in enumerate(row_groups[: len(row_groups) - len(small)]):
             self._copy_row_group(number, change, incoming)
-        return [
-            self._merged(number, change, incoming)
-            for number, change in enumerate(row_groups[first_small:], first_small)
-        ]
+        return small
 
     def add(self, small: Sequence[pa.Table], rows: pa.Table, keys: pa.StringArray) -> None:
         """Write what `copy` left, and new rows, already in the encoding's schema."""
@@ -155,28 +153,33 @@ class MergedFileWriter:
             keys,
             instant=self._name.instant,
             task=self._task,
-            first_row=self._next_number,
+            first_row=int(self._first_rows[-1]),
             partition=self._partition,
             file_name=str(self._name),
         )
         return pa.table([*meta, *rows.columns], schema=self._schema)
 
-    def _first_small(self, count: int, added: int) -> int:
-        """The first of the small row groups at the end, if they are to be put together."""
-        first, held = count, 0
-        while first > 0:
-            last = self._old.metadata.row_group(first - 1)
-            held += last.total_byte_size
-            if last.num_rows >= _SMALL_ROW_GROUP_ROWS or held > _SMALL_ROW_GROUPS_BYTES:
+    def _small_at_end(
+        self, row_groups: Sequence[RowGroupChanges], incoming: pa.Table, *, added: int
+    ) -> list[pa.Table]:
+        """The small row groups at the end, merged, if it is worth putting them together."""
+        small: list[pa.Table] = []
+        held = 0
+        for number in reversed(range(len(row_groups))):
+            if self._row_count(number) >= _SMALL_ROW_GROUP_ROWS:
                 break
-            first -= 1
-        return first if added or count - first > 1 else count
+            rows = self._merged(number, row_groups[number], incoming)
+            held += rows.nbytes
+            if held > _SMALL_ROW_GROUPS_BYTES:
+                break
+            small.insert(0, rows)
+        return small if added or len(small) > 1 else []
 
     def _copy_row_group(self, number: int, change: RowGroupChanges, incoming: pa.Table) -> None:
         if len(change.removed) > 0:
             self._write_encoded(self._merged(number, change, incoming))
             return
-        rows = self._old.metadata.row_group(number).num_rows
+        rows = self._row_count(number)
         changed = self._changed_columns(number, change, incoming)
         encoded = self._encoded(changed) if changed.num_columns else None
         names = self._names_of(rows)
@@ -215,21 +218,24 @@ class MergedFileWriter:
         """A column of a row group with the updates; None if they change nothing and it can be copied."""
         old = self._old_column(number, name)
         if name in META_COLUMNS:
-            return self._updated_meta(name, old, change)
+            return self._updated_meta(number, name, old, change)
         new = incoming.column(name).take(pa.array(change.sources)).combine_chunks()
         if name in self._copyable and old.take(pa.array(change.updated)).equals(new):
             return None
         return replaced(old, change.updated, new)
 
-    def _updated_meta(self, name: str, old: pa.Array, change: RowGroupChanges) -> pa.Array:
+    def _updated_meta(self, number: int, name: str, old: pa.Array, change: RowGroupChanges) -> pa.Array:
         if name == COMMIT_TIME:
             codes = old.indices.to_numpy().copy()
             codes[change.updated] = len(old.dictionary)
             times = pa.concat_arrays([old.dictionary, pa.array([self._name.instant], pa.string())])
             return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), times)
         if name == SEQUENCE:
-            prefix = f"{self._name.instant}_{self._task}_"
-            return replaced(old, change.updated, numbered_column(prefix, self._next_number + change.updated))
+            # By the place in the old file, so that no number is given twice where rows are removed.
+            numbers = self._first_rows[number] + change.updated
+            return replaced(
+                old, change.updated, numbered_column(f"{self._name.instant}_{self._task}_", numbers)
+            )
         if name == PARTITION_PATH:
             return constant_column(self._partition, len(old))
         if name == FILE_NAME:
@@ -242,14 +248,13 @@ class MergedFileWriter:
         for name in self._schema.names:
             old = self._old_column(number, name)
             if name in META_COLUMNS:
-                columns.append(self._updated_meta(name, old, change))
+                columns.append(self._updated_meta(number, name, old, change))
             elif len(change.updated) > 0:
                 new = incoming.column(name).take(pa.array(change.sources)).combine_chunks()
                 columns.append(replaced(old, change.updated, new))
             else:
                 columns.append(old)
         rows = pa.table(columns, schema=self._schema)
-        self._next_number += rows.num_rows
         if len(change.removed) == 0:
             return rows
         kept = np.ones(rows.num_rows, dtype=np.bool_)
@@ -258,17 +263,19 @@ class MergedFileWriter:
 
     def _old_column(self, number: int, name: str) -> pa.Array:
         """A column of the old file, in the type it is stored in now."""
-        rows = self._old.metadata.row_group(number).num_rows
         if name in META_COLUMNS:
             return _whole(self._read(number, name).column(0))
         field = self._encoding.schema.field(name)
         if name not in self._old.schema_arrow.names:
-            return pa.nulls(rows, field.type)
+            return pa.nulls(self._row_count(number), field.type)
         return _whole(conformed(self._read(number, name), pa.schema([field])).column(0))
 
     def _read(self, number: int, name: str) -> pa.Table:
         with reading(self._old_path):
             return self._old.read_row_group(number, columns=[name])
+
+    def _row_count(self, number: int) -> int:
+        return int(self._first_rows[number + 1] - self._first_rows[number])
 
     def _names_of(self, rows: int) -> ParquetSource:
         """The column of file names for a row group of so many rows; most have the same number."""
@@ -288,7 +295,6 @@ class MergedFileWriter:
 
     def _count(self, number: int, rows: int) -> None:
         self._rows += rows
-        self._next_number += rows
         if self._keys is None:
             self._seen_keys.append(self._old_column(number, RECORD_KEY))
 

@@ -1,0 +1,123 @@
+"""Spark Connect: the core of the suite through a remote session, on the server that comes with PySpark.
+
+The client runs in processes of its own: whether PySpark is remote is decided once in each.
+"""
+
+import importlib.util
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyspark
+import pytest
+
+pytestmark = pytest.mark.spark
+
+TESTS = Path(__file__).resolve().parent.parent
+SPARK_HOME = Path(pyspark.__file__).parent
+START_SECONDS = 120
+
+if not list(SPARK_HOME.glob("jars/spark-connect_*.jar")):
+    pytest.skip(
+        f"PySpark {pyspark.__version__} brings no Connect server: there it is a jar of its own",
+        allow_module_level=True,
+    )
+if importlib.util.find_spec("grpc") is None:
+    pytest.skip("needs pyspark[connect]; make test-matrix has it", allow_module_level=True)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """The address of a server; a failed task is tried again, as on a cluster."""
+    folder = tmp_path_factory.mktemp("server")
+    port = free_port()
+    settings = {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": port,
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+    }
+    command = [SPARK_HOME / "bin" / "spark-submit", "--master", "local[2,4]"]
+    command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
+    for name, value in settings.items():
+        command += ["--conf", f"{name}={value}"]
+    environment = {**os.environ, "SPARK_HOME": str(SPARK_HOME), "PYSPARK_PYTHON": sys.executable}
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, env=environment)
+    try:
+        wait_for(port, process, folder / "log")
+        yield f"sc://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait_for(port, process, log):
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError:
+            if process.poll() is not None or time.monotonic() > deadline:
+                pytest.fail(f"the server did not start: {log.read_text()[-3000:]}")
+            time.sleep(0.2)
+
+
+def remotely(server, *arguments):
+    environment = {**os.environ, "SPARK_REMOTE": server}
+    ran = subprocess.run(
+        [sys.executable, *arguments], cwd=TESTS.parent, env=environment, capture_output=True, text=True
+    )
+    assert ran.returncode == 0, ran.stdout[-20_000:] + ran.stderr[-5_000:]
+    return ran.stdout
+
+
+@pytest.mark.parametrize(
+    "tests", ["behaviour/test_spark_writes.py", "behaviour/test_spark_merges.py", "read"]
+)
+def test_the_core_of_the_suite_runs_through_a_remote_session(server, tests):
+    said = remotely(server, "-m", "pytest", "-m", "spark", "-p", "no:cacheprovider", f"tests/{tests}")
+
+    assert "passed" in said
+
+
+STORY = """
+import sys
+from pyspark.sql import SparkSession
+import holdfast
+
+spark = SparkSession.builder.getOrCreate()
+assert "connect" in type(spark).__module__, type(spark)
+rows = spark.range(100).selectExpr("concat('k', id) id", "concat('c', id % 3) city", "id ts", "id / 4 fare")
+newer = rows.where("ts < 10").selectExpr("id", "city", "ts + 1000 ts", "fare + 1 fare")
+
+for number, index in enumerate(("SIMPLE", "BLOOM", "GLOBAL_SIMPLE", "GLOBAL_BLOOM", "BUCKET")):
+    options = {"hoodie.index.type": index}
+    if index == "BUCKET":
+        options["hoodie.bucket.index.num.buckets"] = "2"
+    path = f"{sys.argv[1]}/{number}"
+    table = holdfast.create_table(path, name="trips", record_key="id", partition_by="city", ordering="ts")
+    first = table.bulk_insert(rows, options=options)
+    second = table.upsert(newer, options=options)
+    assert (second.records_updated, second.records_inserted) == (10, 0), second
+    assert table.delete(rows.where("ts = 50").select("id", "city"), options=options).records_deleted == 1
+    table.insert_overwrite(rows.where("city = 'c0'").limit(5), options=options)
+    assert table.read(spark).where("city = 'c0'").count() == 5
+    assert table.read(spark, as_of=first.instant).count() == 100
+    assert table.changes(spark, since=first.instant, until=second.instant).count() == 10
+print("told")
+"""
+
+
+def test_a_table_is_made_changed_and_read_with_every_index(server, tmp_path):
+    assert "told" in remotely(server, "-c", STORY, str(tmp_path))

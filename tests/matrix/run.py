@@ -1,0 +1,67 @@
+"""Run the Spark tests on every supported PySpark, and say in a few lines how each fared.
+
+`make test-matrix` makes the environments, one for each lock in this folder.
+"""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+CORE = (
+    "tests/behaviour/test_spark_writes.py",
+    "tests/behaviour/test_spark_merges.py",
+    "tests/read",
+    "tests/engines/test_source.py",
+)
+CONNECT = ("tests/engines/test_connect.py",)
+RUNS = (
+    ("oldest", "in process", CORE),
+    ("newest", "in process", CORE),
+    ("oldest", "Connect", CONNECT),
+    ("default", "Connect", CONNECT),  # `make test` has run it in process.
+    ("newest", "Connect", CONNECT),
+)
+NOTHING_RAN = 5
+"""What pytest exits with where a whole file is skipped."""
+
+
+def main() -> int:
+    fared = []
+    has_failed = False
+    for environment, way, tests in RUNS:
+        python = ROOT / ".venvs" / environment / "bin" / "python"
+        name = f"PySpark {version(python):6} {way:10}"
+        say(f"{name} ...")
+        began = time.monotonic()
+        command = [python, "-m", "pytest", "-m", "spark", "-rs", "-p", "no:cacheprovider", *tests]
+        ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        fared.append(f"{name} {time.monotonic() - began:4.0f} s  {outcome(ran.stdout)}")
+        if ran.returncode not in (0, NOTHING_RAN):
+            has_failed = True
+            say(ran.stdout + ran.stderr)
+    say("\n".join(["", *fared]))
+    return 1 if has_failed else 0
+
+
+def version(python: Path) -> str:
+    command = [python, "-c", "import pyspark; print(pyspark.__version__)"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def outcome(output: str) -> str:
+    """pytest's last line; if nothing ran, also why."""
+    lines = output.strip().splitlines() or ["pytest said nothing"]
+    if "passed" in lines[-1] or "failed" in lines[-1]:
+        return lines[-1]
+    return "; ".join([lines[-1], *(line for line in lines if line.startswith("SKIPPED"))])
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
