@@ -164,13 +164,6 @@ def tally(request):
     request.config.summary_lines.append(str(tally))
 
 
-class Clock(SimulatedClock):
-    """Its unique names begin with letters, as those of file groups that are no buckets."""
-
-    def unique(self) -> str:
-        return "ab" + super().unique()[2:]
-
-
 class Sequence(RuleBasedStateMachine):
     """One table, the writes on it, and the model of it."""
 
@@ -179,7 +172,7 @@ class Sequence(RuleBasedStateMachine):
         self.model = model
         self.folder = folder / str(tally.sequences)
         self.tally = tally
-        self.clock = Clock()
+        self.clock = SimulatedClock()
         self.store = LocalStore(str(self.folder), disk=Disk(sync=lambda descriptor: None))
         self.columns: dict[str, pa.DataType] = dict(FIRST_COLUMNS)
         self.records: Records = {}

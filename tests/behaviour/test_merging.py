@@ -187,7 +187,7 @@ def test_with_a_global_index_inserts_combine_across_partitions(operation, table)
     assert {key: row["city"] for key, row in by_id(table).items()} == {"a": "paris", "b": "oslo"}
 
 
-@pytest.mark.parametrize("operation", ["insert", "upsert"])
+@pytest.mark.parametrize("operation", [*ADDING, "upsert"])
 def test_rows_marked_as_deleted_are_not_added(operation, table):
     rows = pa.concat_tables([trips("a", _hoodie_is_deleted=False), trips("b", _hoodie_is_deleted=True)])
 

@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from holdfast.errors import SchemaMismatch, TableDamaged
+from holdfast.errors import SchemaMismatch, TableDamaged, UnsupportedTable
 from holdfast.format.malformed import Malformed
 from holdfast.format.schemas import arrow_schema, without_meta_columns
 from holdfast.storage.store import Store
@@ -58,8 +58,14 @@ def _check_columns(file: pq.ParquetFile, path: str) -> None:
     said = (file.metadata.metadata or {}).get(b"parquet.avro.schema")
     if said is None:
         return
-    found, expected = file.schema_arrow, arrow_schema(said.decode())
-    if file.metadata.created_by.startswith(_OUR_WRITER):
+    is_ours = file.metadata.created_by.startswith(_OUR_WRITER)
+    try:
+        found, expected = file.schema_arrow, arrow_schema(said.decode())
+    except UnsupportedTable as error:
+        if is_ours:
+            raise TableDamaged("a data file's footer cannot be read", file=path, cause=error) from error
+        raise
+    if is_ours:
         is_whole = without_meta_columns(found) == without_meta_columns(expected)
     else:
         is_whole = set(found.names) >= set(without_meta_columns(expected).names)

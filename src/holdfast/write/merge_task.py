@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from holdfast.config.table import TableSettings
 from holdfast.config.write import IndexType, WriteSettings
+from holdfast.errors import InvalidRequest
 from holdfast.files.base_file import Encoding
 from holdfast.files.conform import conformed
 from holdfast.files.key_footer import Verdict
@@ -62,6 +63,8 @@ class MergeRequest:
     """Whether rows of one key are reduced to one first."""
     removes: bool
     """Whether the rows only name keys to be removed."""
+    are_all_known: bool = False
+    """Whether `groups` has every partition that rows come for, those without a file group too."""
     written_with: Mapping[InstantTime, str] = field(default_factory=dict)
     """Commit → the schema of the files it wrote, for engines that read many at once."""
 
@@ -69,8 +72,8 @@ class MergeRequest:
         """What tasks need of it if rows come for these partitions only; None means for any."""
         groups = self.groups
         if partitions is not None:
-            groups = {path: groups[path] for path in partitions if path in groups}
-        return replace(self, groups=groups, written_with={})
+            groups = {path: groups.get(path, ()) for path in partitions}
+        return replace(self, groups=groups, are_all_known=partitions is not None, written_with={})
 
     @property
     def deciding_column(self) -> str | None:
@@ -192,6 +195,12 @@ def _groups(
     request: MergeRequest, partition: str, target: str | None, bucket: int | None
 ) -> tuple[FileGroup, ...]:
     """The file groups that may hold the keys of rows so labelled."""
+    if request.are_all_known and partition not in request.groups:
+        raise InvalidRequest(
+            "the rows were not the same when they were read again",
+            partition=partition,
+            hint="make the DataFrame deterministic, or cache it",
+        )
     if target == "":
         return ()
     members = request.groups.get(partition, ())

@@ -50,7 +50,8 @@ class _AskFooters:
         parts = [batch.column(0) for batch in batches if batch.num_rows > 0]
         if not parts:
             return
-        keys = pa.concat_arrays(parts)
+        # A session may send texts with wide offsets.
+        keys = pa.concat_arrays(parts).cast(pa.string())
         store = open_store(self.location)
         for path in self.paths:
             with opened_old_version(store, path) as old:

@@ -161,7 +161,7 @@ def _located(
         for path, n in new.items()
     }
     joined = _with_targets(joined, spread)
-    actions = _actions(request, partitions, is_global=is_global)
+    actions = _actions(rows, request, partitions)
     placed = joined.withColumn(_ACTION, f.explode(actions))
     placed = placed.withColumn(TARGET, f.col(_ACTION)["target"]).withColumn(
         REMOVES, f.col(_ACTION)["removes"]
@@ -223,12 +223,13 @@ def _chosen_target(request: MergeRequest) -> Column:
     return f.get(f.col(_TARGETS), _choice(request).cast("int"))
 
 
-def _actions(request: MergeRequest, partitions: frozenset[str], *, is_global: bool) -> Column:
+def _actions(rows: DataFrame, request: MergeRequest, partitions: frozenset[str]) -> Column:
     """What is done with a row: pairs of a base file and whether the row only removes its key there."""
+    is_global = request.task.write.index_type.is_global
     nothing = f.array().cast(_ACTIONS)
     chosen = _action(f.coalesce(_chosen_target(request), f.lit("")), removes=False)
     removes = f.lit(request.removes)
-    if has_removals(request.task.schema) and not request.removes:
+    if has_removals(request.task.schema) and IS_DELETED in rows.columns and not request.removes:
         removes = f.coalesce(f.col(IS_DELETED), f.lit(False))
     moves = is_global and request.task.write.moves_records and not request.removes
     leaves = (lambda x: (x["partition"] != f.col(_PATH)) & ~removes) if moves else (lambda x: f.lit(False))

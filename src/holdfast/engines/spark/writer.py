@@ -9,7 +9,7 @@ record per file.
 import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import msgspec
@@ -71,8 +71,10 @@ class SparkRows:
     def write(self, table: OpenTable, request: TaskRequest) -> Written:
         rows = self.frame
         if request.table.partition_by:
+            with own_interpreter(rows.sparkSession):
+                marks = _partition_marks(rows, request.table)
             # The rows of a partition only have to stand together, and numbers sort faster than text.
-            rows = rows.sortWithinPartitions(f.xxhash64(*_partition_marks(rows, request.table)))
+            rows = rows.sortWithinPartitions(f.xxhash64(*marks))
         return _run(rows, table.location, lambda store, me, batches: write_rows(store, request, me, batches))
 
     def merge(self, table: OpenTable, request: MergeRequest) -> Written:
@@ -80,16 +82,16 @@ class SparkRows:
         counts = self.counts
         if counts is None:
             counts = _checked_counts(self.frame, request.task.table, by_partition=True)
-        with own_interpreter(session):
+        with own_interpreter(session), ExitStack() as stack:
             route = routed(self.frame, counts, table, request)
+            for frame in route.held:
+                stack.callback(frame.unpersist)
             tasks = request.task.write.parallelism or min(route.slots, TASKS_PER_CORE * parallelism(session))
             ordered = route.rows.repartition(max(1, tasks), SLOT).sortWithinPartitions(SLOT)
             shipped = request.for_tasks(None if request.task.write.index_type.is_global else counts)
             written = _run(
                 ordered, table.location, lambda store, me, batches: merge_rows(store, shipped, me, batches)
             )
-        for frame in route.held:
-            frame.unpersist()
         return Written(stats=written.stats, index=route.index + written.index)
 
 
@@ -178,9 +180,9 @@ def _checked_counts(rows: DataFrame, table: TableSettings, *, by_partition: bool
     Reads the key and partition columns only.
     """
     bad_key = _bad_key([rows.schema[name] for name in table.record_key])
-    path = partition_path_of(rows, table) if by_partition else f.lit("")
     bad = f.lit(0) if bad_key is None else f.sum(bad_key.cast("int"))
     with own_interpreter(rows.sparkSession):
+        path = partition_path_of(rows, table) if by_partition else f.lit("")
         counted = rows.groupBy(path.alias("path")).agg(f.count(f.lit(1)), bad).collect()
     for path_of_rows, _, bad_keys in counted:
         check_partition_path(path_of_rows)
