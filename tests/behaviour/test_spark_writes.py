@@ -370,3 +370,12 @@ def test_rows_can_also_come_as_an_arrow_table(spark, tmp_path):
     table.insert(pa.table({"trip_id": ["a"], "city": ["x"], "ts": [1], "fare": [1.0]}))
 
     assert rows_of(table.read(spark)) == [("a", "x", 1, 1.0)]
+
+
+def test_a_filter_finds_what_is_not_a_number(spark, tmp_path):
+    table = holdfast.create_table(str(tmp_path / "t"), name="t", record_key="id")
+    table.bulk_insert(pa.table({"id": ["a", "b"], "x": [1.0, float("nan")]}))
+
+    found = table.read(spark).where("x > 50")
+
+    assert [row.id for row in found.collect()] == ["b"], "Spark takes it for greater than every number"

@@ -139,16 +139,33 @@ def footer_entries(encoding: Encoding, keys: KeyFooter) -> dict[str, str]:
     return {**keys.entries(), "parquet.avro.schema": schema, "writer.model.name": "avro"}
 
 
+def leaf_columns(path: str, kind: pa.DataType) -> list[tuple[str, pa.DataType]]:
+    """The Parquet columns that a column consists of, by their paths."""
+    if pa.types.is_struct(kind):
+        return [leaf for field in kind for leaf in leaf_columns(f"{path}.{field.name}", field.type)]
+    if pa.types.is_list(kind):
+        return leaf_columns(f"{path}.list.element", kind.value_type)
+    if pa.types.is_map(kind):
+        keys = leaf_columns(f"{path}.key_value.key", kind.key_type)
+        return keys + leaf_columns(f"{path}.key_value.value", kind.item_type)
+    return [(path, kind)]
+
+
 def parquet_writer(sink: object, schema: pa.Schema, encoding: Encoding) -> pq.ParquetWriter:
     """A writer of some columns of a base file."""
     constants = [field.name for field in META_FIELDS if pa.types.is_dictionary(field.type)]
     codec = encoding.compression
+    leaves = [leaf for field in schema for leaf in leaf_columns(field.name, field.type)]
+    # Arrow leaves NaN out of the least and the greatest value. Spark takes NaN for greater than
+    # every number, and would pass over row groups that hold one; so fractions have no statistics.
+    with_statistics = [path for path, kind in leaves if not pa.types.is_floating(kind)]
     return pq.ParquetWriter(
         sink,
         schema,
         compression="none" if codec == "uncompressed" else codec,
         compression_level=_ZSTD_LEVEL if codec == "zstd" else None,
         use_dictionary=[*constants, *encoding.dictionary_columns],
+        write_statistics=with_statistics or False,
         version="2.6",
         data_page_version="1.0",
         write_page_checksum=True,

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from holdfast.config.table import TableSettings
 from holdfast.config.write import WriteSettings
 from holdfast.errors import Fenced, InvalidRequest
-from holdfast.files.base_file import BaseFileWriter, Encoding
+from holdfast.files.base_file import BaseFileWriter, Encoding, leaf_columns
 from holdfast.files.conform import conformed
 from holdfast.files.partition_column import partition_column
 from holdfast.format.buckets import bucket_file_id
@@ -219,7 +219,7 @@ def _encoding(request: TaskRequest, sample: pa.RecordBatch) -> Encoding:
     repeating: list[str] = []
     for field, column in zip(request.schema, head.columns, strict=True):
         if pa.types.is_nested(field.type):
-            repeating += _leaves(field.name, field.type)
+            repeating += [path for path, _ in leaf_columns(field.name, field.type)]
         elif pc.count_distinct(column).as_py() * 2 <= len(column):
             repeating.append(field.name)
     return Encoding(
@@ -230,14 +230,3 @@ def _encoding(request: TaskRequest, sample: pa.RecordBatch) -> Encoding:
         max_file_bytes=request.write.max_file_bytes,
         dictionary_columns=tuple(repeating),
     )
-
-
-def _leaves(path: str, kind: pa.DataType) -> list[str]:
-    """The Parquet columns a nested column consists of."""
-    if pa.types.is_struct(kind):
-        return [leaf for field in kind for leaf in _leaves(f"{path}.{field.name}", field.type)]
-    if pa.types.is_list(kind):
-        return _leaves(f"{path}.list.element", kind.value_type)
-    if pa.types.is_map(kind):
-        return [f"{path}.key_value.key", *_leaves(f"{path}.key_value.value", kind.item_type)]
-    return [path]

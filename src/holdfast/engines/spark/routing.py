@@ -64,7 +64,8 @@ def routed(rows: DataFrame, counts: Mapping[str, int], table: OpenTable, request
     crowded = _crowded_partitions(rows.sparkSession, counts, request) if request.looks_up else frozenset()
     if crowded:
         keyed = rows.withColumn(_KEY, record_key_of(rows, request.task.table))
-        return _located(keyed, counts, crowded, table, request)
+        # Rows of new partitions need no look-up, but can be spread in the same way.
+        return _located(keyed, counts, crowded | (counts.keys() - request.groups.keys()), table, request)
     targets = {path: _targets(path, count, request) for path, count in counts.items()}
     spread = {path: files for path, files in targets.items() if len(files) > 1}
     if not spread:

@@ -9,13 +9,11 @@ a second half can come.
 """
 
 import os
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql import types as spark
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
@@ -24,6 +22,7 @@ from holdfast.config.datasource import OPERATION, Operation, SourceWrite
 from holdfast.config.table import TableSettings
 from holdfast.config.write import WriteSettings
 from holdfast.engines.spark.types import arrow_schema_of
+from holdfast.engines.spark.writer import task_identity
 from holdfast.errors import Fenced, HoldfastError, InvalidOption, StorageUnavailable
 from holdfast.format.commits import WriteStat
 from holdfast.host import Liveness, Owner, SystemHost
@@ -37,7 +36,7 @@ from holdfast.table.target import open_target
 from holdfast.write import operations
 from holdfast.write.merge_task import MergeRequest
 from holdfast.write.rows import Rows, Written
-from holdfast.write.task import TaskIdentity, TaskRequest, write_rows
+from holdfast.write.task import TaskRequest, write_rows
 
 _SORTED_BYTES = 128 * 1024 * 1024
 """How many bytes of rows a task sorts at a time; it holds about three times as many."""
@@ -88,7 +87,7 @@ class SourceWriter(DataSourceArrowWriter):
         store = open_store(self._location)
         batches = _together(iterator, self._task.table)
         try:
-            return _Message(tuple(write_rows(store, self._task, _identity(), batches)))
+            return _Message(tuple(write_rows(store, self._task, task_identity(), batches)))
         except StorageUnavailable:
             raise  # Storage may answer the next attempt.
         except HoldfastError as error:
@@ -237,14 +236,3 @@ def _sorted(held: list[pa.RecordBatch], table: TableSettings) -> Iterator[pa.Rec
     if held:
         by = [(name, "ascending") for name in table.partition_by]
         yield from pa.Table.from_batches(held).sort_by(by).to_batches(max_chunksize=_BATCH_ROWS)
-
-
-def _identity() -> TaskIdentity:
-    context = TaskContext.get()
-    assert context is not None, "a task body runs in a task"
-    return TaskIdentity(
-        task=context.partitionId(),
-        stage=context.stageId(),
-        attempt=context.taskAttemptId(),
-        file_prefix=str(uuid.uuid4()),
-    )

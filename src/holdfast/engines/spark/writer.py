@@ -128,7 +128,7 @@ class _SparkTask:
         # Spark gives each task one core; Arrow would start a thread per core of the machine.
         pa.set_cpu_count(1)
         try:
-            for told in self.body(open_store(self.location), _identity(), batches):
+            for told in self.body(open_store(self.location), task_identity(), batches):
                 yield _encoded(_Outcome(stat=told) if isinstance(told, WriteStat) else _Outcome(index=told))
         except StorageUnavailable as error:
             if _attempt_number() + 1 < self.attempts:
@@ -234,7 +234,7 @@ def _attempt_number() -> int:
     return context.attemptNumber() if context is not None else 0
 
 
-def _identity() -> TaskIdentity:
+def task_identity() -> TaskIdentity:
     context = TaskContext.get()
     assert context is not None, "a task body runs in a task"
     return TaskIdentity(
