@@ -4,6 +4,8 @@ A defect replaces one function of the protocol for the length of a test; the
 crash matrix and the explorer then have to stumble over it.
 """
 
+import itertools
+
 import pytest
 
 from crashes.matrix import OPERATIONS, crash_points, recover_and_check
@@ -189,8 +191,10 @@ def test_a_merged_file_whose_marker_comes_after_it_is_found(monkeypatch):
 
 
 def test_a_new_version_that_bears_the_name_of_an_older_instant_is_found(monkeypatch):
+    older = itertools.count(20200101000000000)
+
     def named_before(file_id, write_token, _):
-        return BaseFileName(file_id, write_token, "20200101000000000")
+        return BaseFileName(file_id, write_token, str(next(older)))
 
     monkeypatch.setattr(merge_task, "BaseFileName", named_before)
 
@@ -200,8 +204,8 @@ def test_a_new_version_that_bears_the_name_of_an_older_instant_is_found(monkeypa
 def test_replaced_file_groups_of_another_snapshot_are_found(monkeypatch):
     def view_before_the_last_commit(table):
         timeline = load_timeline(table.store)
-        last = timeline.completed_commits[-1]
-        return load_view(table.store, Timeline(tuple(i for i in timeline.instants if i != last)))
+        last = timeline.completed_commits[-1:]
+        return load_view(table.store, Timeline(tuple(i for i in timeline.instants if i not in last)))
 
     monkeypatch.setattr(operations, "_view", view_before_the_last_commit)
 

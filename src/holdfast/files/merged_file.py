@@ -217,12 +217,17 @@ class MergedFileWriter:
     ) -> pa.Array | None:
         """A column of a row group with the updates; None if they change nothing and it can be copied."""
         old = self._old_column(number, name)
+        new = None if name in META_COLUMNS else _updates(name, change, incoming)
+        if new is not None and name in self._copyable and old.take(pa.array(change.updated)).equals(new):
+            return None
+        return self._with_updates(number, name, old, new, change)
+
+    def _with_updates(
+        self, number: int, name: str, old: pa.Array, new: pa.Array | None, change: RowGroupChanges
+    ) -> pa.Array:
         if name in META_COLUMNS:
             return self._updated_meta(number, name, old, change)
-        new = incoming.column(name).take(pa.array(change.sources)).combine_chunks()
-        if name in self._copyable and old.take(pa.array(change.updated)).equals(new):
-            return None
-        return replaced(old, change.updated, new)
+        return old if new is None else replaced(old, change.updated, new)
 
     def _updated_meta(self, number: int, name: str, old: pa.Array, change: RowGroupChanges) -> pa.Array:
         if name == COMMIT_TIME:
@@ -247,13 +252,8 @@ class MergedFileWriter:
         columns: list[pa.Array] = []
         for name in self._schema.names:
             old = self._old_column(number, name)
-            if name in META_COLUMNS:
-                columns.append(self._updated_meta(number, name, old, change))
-            elif len(change.updated) > 0:
-                new = incoming.column(name).take(pa.array(change.sources)).combine_chunks()
-                columns.append(replaced(old, change.updated, new))
-            else:
-                columns.append(old)
+            new = None if name in META_COLUMNS else _updates(name, change, incoming)
+            columns.append(self._with_updates(number, name, old, new, change))
         rows = pa.table(columns, schema=self._schema)
         if len(change.removed) == 0:
             return rows
@@ -306,6 +306,13 @@ class MergedFileWriter:
                 writer.write_table(rows, row_group_size=rows.num_rows)
         sink.seek(0)
         return ParquetSource(sink)
+
+
+def _updates(name: str, change: RowGroupChanges, incoming: pa.Table) -> pa.Array | None:
+    """The values of the incoming rows that update a row group, which only those of a delete may lack."""
+    if len(change.updated) == 0:
+        return None
+    return incoming.column(name).take(pa.array(change.sources)).combine_chunks()
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:
