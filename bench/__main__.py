@@ -32,6 +32,7 @@ _ROWS = 10_000_000
 _QUICK_ROWS = 500_000
 _BULK_ROWS_MAX = 5_000_000
 _QUICK_GROUPS = (64,)
+_COMMITS = 50
 _JVM_MEMORY = "4g"
 _ROUNDS = 3
 _FILE_WIDTH = 150
@@ -135,7 +136,7 @@ def _workloads(data: Path, *, rows: int, groups: Sequence[int]) -> tuple[Workloa
         touched_groups(session, data, rows=rows),
         delete(session, data, rows=rows),
         overwrite(session, data, rows=rows),
-        change_read(session, data, rows=rows),
+        change_read(session, data, rows=rows, commits=_COMMITS),
     )
 
 

@@ -30,6 +30,8 @@ class Variant:
     """Untimed, before every run: puts into the folder what the run begins with."""
     check: Callable[[Path], object] | None = None
     """Untimed, after the discarded run: what came out. All variants of a task must say the same."""
+    finish: Callable[[Path], object] = _nothing
+    """Untimed, after every run: gives back what a run still holds."""
     task: str = ""
     """Where variants do different things on purpose, what this one does."""
 
@@ -84,9 +86,10 @@ class Usage:
     foreign_cpu_seconds: float
     """Spent meanwhile by other programs: a round with much of it is disturbed."""
     driver_peak_bytes: int
+    """Sum over the driver and the processes it runs beside Spark."""
     jvm_peak_bytes: int
     workers_peak_bytes: int
-    """Sum over the Python workers."""
+    """Sum over Spark's Python workers, those that idle included."""
 
 
 class Meter(Protocol):
@@ -177,6 +180,7 @@ def run_workload(
                 if number == 0 and variant.check is not None:
                     answer = (variant.name, variant.check(output))
                     _compare(workload, answers.setdefault(variant.task, answer), answer)
+                variant.finish(output)
                 shutil.rmtree(output)
             finished.append(runs)
     finally:

@@ -1,6 +1,7 @@
 """Processes: what this one and its descendants take of the machine, read from `/proc`.
 
 driver (this process) ─► JVM ─► worker daemon ─► Python workers
+                      └► other processes: they count as driver
 """
 
 import os
@@ -16,7 +17,6 @@ _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _SAMPLE_EVERY_S = 0.1
 _JVM = "java"
-_PYTHON = "python"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,18 +65,20 @@ class ProcessTree:
         for process in processes:
             parent = by_pid.get(process.parent)
             grandparent = by_pid.get(parent.parent) if parent else None
-            if grandparent is not None and grandparent.command == _JVM:
+            is_worker = grandparent is not None and grandparent.command == _JVM
+            is_daemon = parent is not None and parent.command == _JVM
+            if is_worker:
                 self._workers[process.pid, process.started] = process.own_ticks
             else:
                 ticks += process.own_ticks + process.reaped_ticks
             size = process.resident_bytes
-            if process.pid == self._root:
-                memory = replace(memory, driver=size)
-            elif process.command == _JVM:
+            if process.command == _JVM:
                 # A child that the JVM has just forked still is the JVM; it must not count twice.
                 memory = replace(memory, jvm=max(memory.jvm, size))
-            elif process.command.startswith(_PYTHON):
+            elif is_worker or is_daemon:
                 memory = replace(memory, workers=memory.workers + size)
+            else:
+                memory = replace(memory, driver=memory.driver + size)
         return (ticks + sum(self._workers.values())) / _TICKS_PER_SECOND, memory
 
 

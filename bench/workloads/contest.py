@@ -4,7 +4,7 @@ Each run begins with a copy of the same prepared table, which is not timed.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -55,7 +55,7 @@ class Contest:
 
     def deltalake(self, name: str, action: str, **needs: object) -> Variant:
         runner = _DeltaRunner(self, action, needs)
-        return Variant(name, runner.run, prepare=runner.prepare, check=runner.check)
+        return Variant(name, runner.run, prepare=runner.prepare, check=runner.check, finish=runner.finish)
 
     def _holdfast(self, name: str, act: Callable[[Table], object], source: Callable[[], Path]) -> Variant:
         return Variant(
@@ -73,16 +73,19 @@ class _DeltaRunner:
     contest: Contest
     action: str
     needs: dict[str, object]
-    processes: list[DeltaProcess] = field(default_factory=list)
+    process: DeltaProcess | None = None
 
     def prepare(self, output: Path) -> None:
-        while self.processes:
-            self.processes.pop().end()
         link_copy(self.contest.prepared.delta(), output / _TABLE)
-        self.processes.append(DeltaProcess(self.action, output / _TABLE, **self.needs))
+        self.process = DeltaProcess(self.action, output / _TABLE, **self.needs)
 
     def run(self, _output: Path) -> None:
-        self.processes[-1].act()
+        assert self.process is not None
+        self.process.act()
+
+    def finish(self, _output: Path) -> None:
+        assert self.process is not None
+        self.process.end()
 
     def check(self, output: Path) -> object:
         files = delta("files", output / _TABLE)

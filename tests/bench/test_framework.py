@@ -223,6 +223,15 @@ def test_what_came_out_is_looked_at_once_and_before_it_is_removed(machine, tmp_p
     assert seen == [b"123"]
 
 
+def test_a_run_gives_back_what_it_holds_after_every_round(machine, tmp_path):
+    given_back = []
+    variant = replace(machine.takes("limit", 1.0, 1.0, 1.0), finish=given_back.append)
+
+    run(machine, tmp_path, variant, rounds=2)
+
+    assert len(given_back) == 3
+
+
 def test_variants_that_come_to_different_answers_are_not_compared_further(machine, tmp_path):
     limit = replace(machine.takes("limit", 1.0, 1.0), check=lambda _: (10, 7))
     ours = replace(machine.takes("ours", 1.0, 1.0), check=lambda _: (10, 8))
@@ -393,6 +402,16 @@ def test_the_meter_remembers_a_worker_that_nobody_waited_for():
     assert usage.cpu_seconds >= 0.3
     assert usage.jvm_peak_bytes > 0
     assert usage.workers_peak_bytes > 0
+
+
+def test_the_meter_counts_a_process_beside_spark_as_driver():
+    filling = "content = b'x' * 200_000_000; import time; time.sleep(0.5)"
+    before = ProcessMeter().measure(lambda: None)
+
+    usage = ProcessMeter().measure(lambda: subprocess.run([sys.executable, "-c", filling], check=True))
+
+    assert usage.driver_peak_bytes >= before.driver_peak_bytes + 180_000_000
+    assert usage.workers_peak_bytes == before.workers_peak_bytes
 
 
 def test_the_meter_takes_no_cpu_time_for_waiting():

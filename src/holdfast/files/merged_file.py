@@ -163,17 +163,21 @@ class MergedFileWriter:
         self, row_groups: Sequence[RowGroupChanges], incoming: pa.Table, *, added: int
     ) -> list[pa.Table]:
         """The small row groups at the end, merged, if it is worth putting them together."""
+        end = len(row_groups)
+        start = end
+        while start > 0 and self._row_count(start - 1) < _SMALL_ROW_GROUP_ROWS:
+            start -= 1
+        if end - start < (1 if added else 2):
+            return []
         small: list[pa.Table] = []
         held = 0
-        for number in reversed(range(len(row_groups))):
-            if self._row_count(number) >= _SMALL_ROW_GROUP_ROWS:
-                break
+        for number in reversed(range(start, end)):
             rows = self._merged(number, row_groups[number], incoming)
             held += rows.nbytes
             if held > _SMALL_ROW_GROUPS_BYTES:
                 break
             small.insert(0, rows)
-        return small if added or len(small) > 1 else []
+        return small
 
     def _copy_row_group(self, number: int, change: RowGroupChanges, incoming: pa.Table) -> None:
         if len(change.removed) > 0:
@@ -205,22 +209,13 @@ class MergedFileWriter:
         else:
             wanted = [name for name in wanted if name not in self._fixed & self._copyable]
         columns: dict[str, pa.Array] = {}
-        for name in wanted:
-            column = self._updated_column(number, name, change, incoming)
-            if column is not None:
-                columns[name] = column
+        for name, old in self._old_columns(number, wanted).items():
+            new = _updates(name, change, incoming)
+            is_same = new is not None and old.take(pa.array(change.updated)).equals(new)
+            if not (is_same and name in self._copyable):
+                columns[name] = self._with_updates(number, name, old, new, change)
         fields = [self._schema.field(name) for name in columns]
         return pa.table(list(columns.values()), schema=pa.schema(fields))
-
-    def _updated_column(
-        self, number: int, name: str, change: RowGroupChanges, incoming: pa.Table
-    ) -> pa.Array | None:
-        """A column of a row group with the updates; None if they change nothing and it can be copied."""
-        old = self._old_column(number, name)
-        new = None if name in META_COLUMNS else _updates(name, change, incoming)
-        if new is not None and name in self._copyable and old.take(pa.array(change.updated)).equals(new):
-            return None
-        return self._with_updates(number, name, old, new, change)
 
     def _with_updates(
         self, number: int, name: str, old: pa.Array, new: pa.Array | None, change: RowGroupChanges
@@ -249,11 +244,10 @@ class MergedFileWriter:
 
     def _merged(self, number: int, change: RowGroupChanges, incoming: pa.Table) -> pa.Table:
         """A whole row group with updates and removals."""
-        columns: list[pa.Array] = []
-        for name in self._schema.names:
-            old = self._old_column(number, name)
-            new = None if name in META_COLUMNS else _updates(name, change, incoming)
-            columns.append(self._with_updates(number, name, old, new, change))
+        columns = [
+            self._with_updates(number, name, old, _updates(name, change, incoming), change)
+            for name, old in self._old_columns(number, self._schema.names).items()
+        ]
         rows = pa.table(columns, schema=self._schema)
         if len(change.removed) == 0:
             return rows
@@ -261,18 +255,21 @@ class MergedFileWriter:
         kept[change.removed] = False
         return rows.filter(pa.array(kept))
 
-    def _old_column(self, number: int, name: str) -> pa.Array:
-        """A column of the old file, in the type it is stored in now."""
-        if name in META_COLUMNS:
-            return _whole(self._read(number, name).column(0))
-        field = self._encoding.schema.field(name)
-        if name not in self._old.schema_arrow.names:
-            return pa.nulls(self._row_count(number), field.type)
-        return _whole(conformed(self._read(number, name), pa.schema([field])).column(0))
-
-    def _read(self, number: int, name: str) -> pa.Table:
-        with reading(self._old_path):
-            return self._old.read_row_group(number, columns=[name])
+    def _old_columns(self, number: int, names: Sequence[str]) -> dict[str, pa.Array]:
+        """Columns of the old file, in the types they are stored in now; those it lacks are null."""
+        there = [name for name in names if name in self._old.schema_arrow.names]
+        held = pa.table({})
+        if there:
+            with reading(self._old_path):
+                held = self._old.read_row_group(number, columns=there)
+        form = pa.schema([_field_now(self._schema, held.schema.field(name)) for name in there])
+        stored = conformed(held, form)
+        return {
+            name: _whole(stored.column(name))
+            if name in there
+            else pa.nulls(self._row_count(number), self._schema.field(name).type)
+            for name in names
+        }
 
     def _row_count(self, number: int) -> int:
         return int(self._first_rows[number + 1] - self._first_rows[number])
@@ -296,7 +293,7 @@ class MergedFileWriter:
     def _count(self, number: int, rows: int) -> None:
         self._rows += rows
         if self._keys is None:
-            self._seen_keys.append(self._old_column(number, RECORD_KEY))
+            self._seen_keys.append(self._old_columns(number, [RECORD_KEY])[RECORD_KEY])
 
     def _encoded(self, rows: pa.Table) -> ParquetSource:
         """The columns as one row group of a Parquet file in memory."""
@@ -308,9 +305,14 @@ class MergedFileWriter:
         return ParquetSource(sink)
 
 
+def _field_now(schema: pa.Schema, held: pa.Field) -> pa.Field:
+    """How a column is stored now; meta columns are taken as they are read."""
+    return held if held.name in META_COLUMNS else schema.field(held.name)
+
+
 def _updates(name: str, change: RowGroupChanges, incoming: pa.Table) -> pa.Array | None:
-    """The values of the incoming rows that update a row group, which only those of a delete may lack."""
-    if len(change.updated) == 0:
+    """What the incoming rows bring for a column of a row group; None if nothing."""
+    if len(change.updated) == 0 or name in META_COLUMNS:
         return None
     return incoming.column(name).take(pa.array(change.sources)).combine_chunks()
 
