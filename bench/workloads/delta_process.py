@@ -29,13 +29,14 @@ def main() -> None:
     print(json.dumps(act()), flush=True)
 
 
-def _append(table: str, rows: str, *, has_changes: bool) -> Act:
-    """Adds one file to each partition."""
-    new = pq.read_table(rows)
+def _append(table: str, commits: list[str], *, has_changes: bool) -> Act:
+    """Each commit adds one file to each partition."""
     configuration = {"delta.enableChangeDataFeed": "true"} if has_changes else None
 
     def act() -> None:
-        write_deltalake(table, new, mode="append", partition_by=[_PARTITION], configuration=configuration)
+        for rows in commits:
+            new = pq.read_table(rows)
+            write_deltalake(table, new, mode="append", partition_by=[_PARTITION], configuration=configuration)
 
     return act
 

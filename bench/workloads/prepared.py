@@ -16,6 +16,8 @@ import holdfast
 from bench.workloads.delta import delta
 from bench.workloads.trips import CITIES, KEY, ORDERING, PARTITION, half, trips
 
+_TASKS = 4
+
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
@@ -33,11 +35,12 @@ class Prepared:
 
     def delta(self, *, has_changes: bool = False) -> Path:
         def build(path: Path) -> None:
-            rows = path.with_name("delta-rows")
-            for part in self.parts:
+            folder = path.with_name("delta-rows")
+            commits = [folder / str(number) for number in range(len(self.parts))]
+            for part, rows in zip(self.parts, commits, strict=True):
                 part.write.mode("overwrite").parquet(str(rows))
-                delta("append", path, rows=rows, has_changes=has_changes)
-            shutil.rmtree(rows)
+            delta("append", path, commits=[str(rows) for rows in commits], has_changes=has_changes)
+            shutil.rmtree(folder)
 
         return _once(self.folder / "delta", build)
 
@@ -97,7 +100,7 @@ def _link_or_copy(source: str, target: str) -> None:
 
 
 def _by_city(rows: DataFrame) -> DataFrame:
-    return rows.repartition(CITIES, PARTITION)
+    return rows.repartition(_TASKS, PARTITION)
 
 
 def _once(path: Path, build: Callable[[Path], None]) -> Path:

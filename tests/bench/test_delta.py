@@ -22,8 +22,7 @@ def table(tmp_path, stored):
     path = tmp_path / "table"
     first = stored("first", trip_id=["a", "b"], city=["x", "y"], ts=[1, 1])
     second = stored("second", trip_id=["c"], city=["x"], ts=[1])
-    for rows in (first, second):
-        delta("append", path, rows=rows, has_changes=True)
+    delta("append", path, commits=[str(first), str(second)], has_changes=True)
     return path
 
 

@@ -260,6 +260,7 @@ def recover_and_check(operation: Operation, world: World) -> None:
         raise Violation(f"I1: a reader sees {sorted(seen)} after the crash")
     one_more_write(world, NEXT)
     check_recovered(operation, world, NEXT)
+    _check_past(operation, world)
 
 
 def check_recovered(operation: Operation, world: World, *later: Row) -> None:
@@ -269,18 +270,23 @@ def check_recovered(operation: Operation, world: World, *later: Row) -> None:
     seen = visible_rows(table) - frozenset(later)
     if seen not in (operation.before, operation.after):
         raise Violation(f"I1: a reader sees {sorted(seen)} after recovery")
+
+
+def _check_past(operation: Operation, world: World) -> None:
+    """A reader of the past sees what was there first, whatever has happened since."""
     if operation.start.seen:
+        table = world.open()
         first = load_timeline(table.store).completed_commits[0].time
         seen = visible_rows(table, as_of=first)
         if seen != operation.start.seen:
             raise Violation(f"I1: a reader of the past sees {sorted(seen)}")
 
 
-def one_more_write(world: World, row: Row) -> None:
+def one_more_write(world: World, row: Row, operation: str = "insert") -> None:
     """What a user does next: create the table if it is not there, and write."""
     with suppress(TableExists):
         world.create()
-    world.write("insert", table_of([row]))
+    world.write(operation, table_of([row]))
 
 
 def _seen(world: World) -> Rows:

@@ -48,7 +48,7 @@ def test_a_crash_while_recovering_from_a_crash_leaves_the_old_table_or_the_new_o
     for number, (point, crashed) in enumerate(crash_points(operation, moments=(True,))):
         for nested_point, world in nested_crash_points(crashed, point, every=NESTED_STRIDE, offset=number):
             # The write that died while recovering may have been decided; then its rows are there.
-            one_more_write(world, THIRD)
+            one_more_write(world, THIRD, "bulk_insert")
             try:
                 check_recovered(operation, world, NEXT, THIRD)
             except Violation as violation:

@@ -134,12 +134,18 @@ def test_a_recovery_that_never_rolls_back_is_found(monkeypatch):
     assert matrix_finds_it()
 
 
-def test_a_file_written_before_its_marker_is_found(monkeypatch):
-    for module in (task, merge_task):
-        monkeypatch.setattr(module, "leave_marker", lambda *_, **__: None)
-    monkeypatch.setattr(rollback, "META_FOLDER", "")
+@pytest.mark.parametrize(("module", "operation"), [(task, "bulk insert"), (merge_task, "upsert")])
+def test_a_file_written_before_its_marker_is_found(monkeypatch, module, operation):
+    withdraw = module.withdraw_if_late
 
-    assert matrix_finds_it()
+    def marked_late(store, request, stat):
+        markers.leave_marker(store, request.instant, stat.path)
+        withdraw(store, request, stat)
+
+    monkeypatch.setattr(module, "leave_marker", lambda *_, **__: None)
+    monkeypatch.setattr(module, "withdraw_if_late", marked_late)
+
+    assert matrix_finds_it(operation)
 
 
 def test_a_rollback_that_removes_the_inflight_file_last_is_found(monkeypatch):
@@ -175,19 +181,6 @@ def test_a_commit_that_is_never_published_by_others_is_found(monkeypatch):
     monkeypatch.setattr(rollback, "publish_decided", lambda *_, **__: False)
 
     assert matrix_finds_it()
-
-
-def test_a_merged_file_whose_marker_comes_after_it_is_found(monkeypatch):
-    withdraw = merge_task.withdraw_if_late
-
-    def marked_late(store, request, stat):
-        markers.leave_marker(store, request.instant, stat.path, kind=markers.MERGE)
-        withdraw(store, request, stat)
-
-    monkeypatch.setattr(merge_task, "leave_marker", lambda *_, **__: None)
-    monkeypatch.setattr(merge_task, "withdraw_if_late", marked_late)
-
-    assert matrix_finds_it("upsert")
 
 
 def test_a_new_version_that_bears_the_name_of_an_older_instant_is_found(monkeypatch):

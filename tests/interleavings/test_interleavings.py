@@ -10,7 +10,7 @@ from holdfast.model.reports import Commit
 from interleavings.scenarios import SCENARIOS
 
 SEED = int(os.environ.get("HOLDFAST_SEED", "20261115"))
-RANDOM_SCHEDULES = int(os.environ.get("HOLDFAST_SCHEDULES", "40"))
+RANDOM_SCHEDULES = int(os.environ.get("HOLDFAST_SCHEDULES", "25"))
 
 
 @pytest.fixture(scope="module")

@@ -27,6 +27,11 @@ from holdfast.storage.store import Store
 
 Mask = npt.NDArray[np.bool_]
 
+Hits = tuple[Positions, Positions]
+"""Positions in a row group, and the incoming rows whose keys are there."""
+
+_LOOKED_UP_ROWS = 200_000
+_LOOKED_UP_BYTES = 256 * 1024 * 1024
 _NONE = np.empty(0, dtype=np.int64)
 
 
@@ -88,29 +93,23 @@ class OldVersion:
         chunks = [first.column(number) for number in range(first.num_columns)]
         return tuple(chunk.path_in_schema for chunk in chunks if chunk.has_dictionary_page)
 
-    def changes(self, incoming: Incoming, *, ordering: str | None) -> Changes:
-        """What the rows change in this file.
+    def key_column(self, number: int) -> pa.Array:
+        """The record keys of a row group."""
+        return self._column(number, RECORD_KEY)
 
-        With an `ordering` column a row that is older than the stored one loses
-        against it; of equals the incoming one wins. A row without that column,
-        as a delete may be, always wins.
-        """
+    def changes(self, hits: Sequence[Hits], incoming: Incoming, *, ordering: str | None) -> Changes:
+        """What the rows change in this file, given where their keys are in each row group."""
         groups: list[RowGroupChanges] = []
-        found: list[Positions] = [_NONE]
         won: list[Positions] = [_NONE]
-        decides = ordering if ordering in incoming.rows.column_names else None
-        for number in range(self.row_groups):
-            hits = pc.index_in(self._column(number, RECORD_KEY), value_set=incoming.keys)
-            positions = np.flatnonzero(hits.is_valid().to_numpy(zero_copy_only=False))
-            sources = hits.drop_null().to_numpy().astype(np.int64)
-            found.append(sources)
-            if decides is not None and len(positions) > 0:
-                stored = self._column(number, decides).take(pa.array(positions))
-                wins = _wins(incoming.rows.column(decides).take(pa.array(sources)), stored)
+        for number, (positions, sources) in enumerate(hits):
+            if ordering is not None and len(positions) > 0:
+                stored = self._column(number, ordering).take(pa.array(positions))
+                wins = _wins(incoming.rows.column(ordering).take(pa.array(sources)), stored)
                 positions, sources = positions[wins], sources[wins]
             won.append(sources)
             removes = incoming.removes[sources]
             groups.append(RowGroupChanges(positions[~removes], sources[~removes], positions[removes]))
+        found = [_NONE, *(sources for _, sources in hits)]
         return Changes(tuple(groups), *(np.unique(np.concatenate(rows)) for rows in (found, won)))
 
     def new_version(
@@ -136,6 +135,8 @@ class OldVersion:
         )
 
     def _column(self, number: int, name: str) -> pa.Array:
+        if name not in self._parquet.schema_arrow.names:
+            return pa.nulls(self._parquet.metadata.row_group(number).num_rows)
         with reading(self.path):
             return self._parquet.read_row_group(number, columns=[name]).column(0).combine_chunks()
 
@@ -144,6 +145,47 @@ class OldVersion:
 def opened_old_version(store: Store, path: str) -> Iterator[OldVersion]:
     with held_base_file(store, path, dictionaries=(COMMIT_TIME,)) as parquet:
         yield OldVersion(parquet, path)
+
+
+def find_changes(olds: Sequence[OldVersion], incoming: Incoming, *, ordering: str | None) -> list[Changes]:
+    """What the rows change in each of these files.
+
+    With an `ordering` column a row that is older than the stored one loses
+    against it; of equals the incoming one wins. A row without that column,
+    as a delete may be, always wins.
+    """
+    hits: list[list[Hits]] = [[] for _ in olds]
+    waiting: list[tuple[int, pa.Array]] = []
+    # Every look-up hashes the incoming keys anew, so it is given as many stored ones at a time.
+    enough = max(_LOOKED_UP_ROWS, len(incoming.keys))
+    rows = held = 0
+    for file, old in enumerate(olds):
+        for number in range(old.row_groups):
+            keys = old.key_column(number)
+            waiting.append((file, keys))
+            rows, held = rows + len(keys), held + keys.nbytes
+            if rows >= enough or held >= _LOOKED_UP_BYTES:
+                _look_up(waiting, incoming.keys, hits)
+                rows = held = 0
+    _look_up(waiting, incoming.keys, hits)
+    decides = ordering if ordering in incoming.rows.column_names else None
+    return [old.changes(found, incoming, ordering=decides) for old, found in zip(olds, hits, strict=True)]
+
+
+def _look_up(waiting: list[tuple[int, pa.Array]], keys: pa.StringArray, hits: list[list[Hits]]) -> None:
+    """Look for the keys in what waits, a row group each, and note for each file where they are."""
+    if not waiting:
+        return
+    matches = pc.index_in(pa.concat_arrays([stored for _, stored in waiting]), value_set=keys)
+    positions = np.flatnonzero(matches.is_valid().to_numpy(zero_copy_only=False))
+    sources = matches.drop_null().to_numpy().astype(np.int64)
+    ends = np.cumsum([len(stored) for _, stored in waiting])
+    cuts = np.searchsorted(positions, ends)
+    first = 0
+    for (file, stored), end, cut in zip(waiting, ends, cuts, strict=True):
+        hits[file].append((positions[first:cut] - (end - len(stored)), sources[first:cut]))
+        first = cut
+    waiting.clear()
 
 
 def _wins(incoming: pa.ChunkedArray, stored: pa.Array) -> Mask:

@@ -23,6 +23,7 @@ META_COLUMNS = (
 )
 """The columns that come first in every base file, all of type string."""
 
+_OWN_PREFIX = "_holdfast_"
 _Attributes = Mapping[Any, object]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -83,9 +84,9 @@ def storable_schema(schema: pa.Schema) -> pa.Schema:
     that has no such type or a name that Avro or Hudi would not accept.
     """
     for name in schema.names:
-        if name.lower() in META_COLUMNS:
+        if name.lower() in META_COLUMNS or name.lower().startswith(_OWN_PREFIX):
             raise SchemaMismatch(
-                "a column has a name that Hudi keeps for itself",
+                "a column has a name that Hudi or Holdfast keeps for itself",
                 hint="drop or rename the column",
                 column=name,
             )

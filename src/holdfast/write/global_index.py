@@ -5,16 +5,20 @@ whose partition column changed either moves there (it is removed where it was)
 or is updated where it is.
 """
 
+from collections.abc import Sequence
+from contextlib import ExitStack
+
 import numpy as np
 import pyarrow as pa
 
 from holdfast.files.key_footer import Verdict
-from holdfast.files.merge import Changes, Incoming, opened_old_version
+from holdfast.files.merge import Changes, Incoming, OldVersion, find_changes, opened_old_version
 from holdfast.files.merged_file import Positions
 from holdfast.model.reports import IndexReport
 from holdfast.storage.store import Store
 from holdfast.write.layout import FileGroup, insertion_targets
 from holdfast.write.merge_task import (
+    OPEN_FILES,
     REMOVES,
     TARGET,
     MergeRequest,
@@ -31,22 +35,35 @@ def globally_located(store: Store, rows: pa.Table, request: MergeRequest) -> tup
     partitions = _partitions(incoming, request)
     located = _Located(incoming)
     report = IndexReport()
-    for group in (group for members in request.groups.values() for group in members):
-        changes, asked = _looked_up(store, group, incoming, request)
-        report += asked
-        located.add(group, changes, partitions, moves=request.task.write.moves_records)
+    groups = [group for members in request.groups.values() for group in members]
+    for first in range(0, len(groups), OPEN_FILES):
+        report += _look_up(store, groups[first : first + OPEN_FILES], located, partitions, request)
     located.add_new(partitions, request)
     return located.rows(), report
 
 
-def _looked_up(
-    store: Store, group: FileGroup, incoming: Incoming, request: MergeRequest
-) -> tuple[Changes, IndexReport]:
-    with opened_old_version(store, group.path) as old:
-        verdict, report = asked_footer(old, incoming.keys, request)
-        if verdict is not Verdict.MAYBE:
-            return Changes.none(old), report
-        return old.changes(incoming, ordering=request.deciding_column), report
+def _look_up(
+    store: Store,
+    groups: Sequence[FileGroup],
+    located: "_Located",
+    partitions: pa.Array | None,
+    request: MergeRequest,
+) -> IndexReport:
+    """Note which rows these file groups hold."""
+    incoming = located.incoming
+    total = IndexReport()
+    with ExitStack() as stack:
+        asked: list[tuple[FileGroup, OldVersion]] = []
+        for group in groups:
+            old = stack.enter_context(opened_old_version(store, group.path))
+            verdict, report = asked_footer(old, incoming.keys, request)
+            total += report
+            if verdict is Verdict.MAYBE:
+                asked.append((group, old))
+        found = find_changes([old for _, old in asked], incoming, ordering=request.deciding_column)
+        for (group, _), changes in zip(asked, found, strict=True):
+            located.add(group, changes, partitions, moves=request.task.write.moves_records)
+    return total
 
 
 def _partitions(incoming: Incoming, request: MergeRequest) -> pa.Array | None:
@@ -61,7 +78,7 @@ class _Located:
     """Pairs of a row and the base file it goes to."""
 
     def __init__(self, incoming: Incoming) -> None:
-        self._incoming = incoming
+        self.incoming = incoming
         self._sources: list[Positions] = []
         self._targets: list[str] = []
         self._removes: list[bool] = []
@@ -73,7 +90,7 @@ class _Located:
         leaves = np.zeros(len(found), dtype=np.bool_)
         if moves and partitions is not None:
             own = partitions.take(pa.array(found)).to_numpy(zero_copy_only=False)
-            leaves = (own != group.partition) & ~self._incoming.removes[found]
+            leaves = (own != group.partition) & ~self.incoming.removes[found]
         self._pair(found[~leaves], group.path, removes=False)
         self._is_new[found[~leaves]] = False
         leaving = found[leaves]
@@ -98,7 +115,7 @@ class _Located:
         sources = np.concatenate([np.empty(0, dtype=np.int64), *self._sources])
         counts = np.array([len(part) for part in self._sources], dtype=np.int64)
         parts = pa.array(np.repeat(np.arange(len(counts)), counts))
-        rows = self._incoming.rows.take(pa.array(sources))
+        rows = self.incoming.rows.take(pa.array(sources))
         rows = rows.append_column(TARGET, pa.array(self._targets, pa.string()).take(parts))
         return rows.append_column(REMOVES, pa.array(self._removes, pa.bool_()).take(parts))
 

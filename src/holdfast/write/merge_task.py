@@ -21,7 +21,7 @@ from holdfast.errors import InvalidRequest
 from holdfast.files.base_file import Encoding
 from holdfast.files.conform import conformed
 from holdfast.files.key_footer import Verdict
-from holdfast.files.merge import Changes, Incoming, Mask, OldVersion, opened_old_version
+from holdfast.files.merge import Changes, Incoming, Mask, OldVersion, find_changes, opened_old_version
 from holdfast.files.merged_file import Positions
 from holdfast.files.partition_column import partition_column
 from holdfast.format.buckets import bucket_numbers, bucket_of
@@ -46,6 +46,8 @@ from holdfast.write.task import (
 
 TARGET = "_holdfast_target"
 """The base file a row is known to belong to; empty for a new file group, null where the task must look."""
+OPEN_FILES = 64
+"""As many base files are open at a time."""
 REMOVES = "_holdfast_removes"
 """Whether a row only removes its key."""
 
@@ -222,18 +224,22 @@ class _Merger:
         incoming = work.incoming
         if self._request.combines:
             incoming = newest_of_each_key(incoming, self._request.task.table.ordering)
-        with ExitStack() as stack:
-            candidates = [self._candidate(stack, group, incoming, work) for group in self._asked(work)]
-            is_new = ~incoming.removes
-            for candidate in candidates:
-                is_new[candidate.changes.found] = False
-            new = np.flatnonzero(is_new)
-            row_bytes = incoming.rows.nbytes / max(incoming.rows.num_rows, 1)
-            placed = self._placed(work, candidates, len(new), row_bytes=row_bytes)
-            for candidate, count in zip(candidates, placed, strict=True):
-                added, new = new[:count], new[count:]
-                if candidate.changes or count:
-                    yield self._merged_file(candidate, incoming, added)
+        is_new = ~incoming.removes
+        groups = self._asked(work)
+        for first in range(0, max(len(groups), 1), OPEN_FILES):
+            with ExitStack() as stack:
+                candidates = self._candidates(stack, groups[first : first + OPEN_FILES], incoming, work)
+                for candidate in candidates:
+                    is_new[candidate.changes.found] = False
+                # Which rows are new is known with the last of the files.
+                is_last = first + OPEN_FILES >= len(groups)
+                new = np.flatnonzero(is_new) if is_last else np.empty(0, dtype=np.int64)
+                row_bytes = incoming.rows.nbytes / max(incoming.rows.num_rows, 1)
+                placed = self._placed(work, candidates, len(new), row_bytes=row_bytes)
+                for candidate, count in zip(candidates, placed, strict=True):
+                    added, new = new[:count], new[count:]
+                    if candidate.changes or count:
+                        yield self._merged_file(candidate, incoming, added)
         if len(new) > 0:
             yield from self._new_groups(work, incoming.only(new))
 
@@ -242,18 +248,26 @@ class _Merger:
         if self._request.looks_up or work.bucket is not None:
             return work.groups
         limit = self._request.task.write.small_file_bytes
-        return tuple(group for group in work.groups if group.size is not None and group.size < limit)
+        small = [group for group in work.groups if group.size is not None and group.size < limit]
+        return tuple(sorted(small, key=lambda group: group.size or 0)[:OPEN_FILES])
 
-    def _candidate(self, stack: ExitStack, group: FileGroup, incoming: Incoming, work: _Work) -> _Candidate:
-        old = stack.enter_context(opened_old_version(self._store, group.path))
-        if not self._request.looks_up:
-            return _Candidate(group, old, Changes.none(old))
-        if not work.is_located:
-            verdict, report = asked_footer(old, incoming.keys, self._request)
-            self.index += report
-            if verdict is not Verdict.MAYBE:
-                return _Candidate(group, old, Changes.none(old))
-        return _Candidate(group, old, old.changes(incoming, ordering=self._request.deciding_column))
+    def _candidates(
+        self, stack: ExitStack, groups: Sequence[FileGroup], incoming: Incoming, work: _Work
+    ) -> list[_Candidate]:
+        """The file groups, opened, with what the rows change in them."""
+        olds = [stack.enter_context(opened_old_version(self._store, group.path)) for group in groups]
+        is_asked = np.full(len(olds), self._request.looks_up)
+        if self._request.looks_up and not work.is_located:
+            for number, old in enumerate(olds):
+                verdict, report = asked_footer(old, incoming.keys, self._request)
+                self.index += report
+                is_asked[number] = verdict is Verdict.MAYBE
+        asked = [old for old, is_so in zip(olds, is_asked, strict=True) if is_so]
+        found = iter(find_changes(asked, incoming, ordering=self._request.deciding_column))
+        return [
+            _Candidate(group, old, next(found) if is_so else Changes.none(old))
+            for group, old, is_so in zip(groups, olds, is_asked, strict=True)
+        ]
 
     def _placed(
         self, work: _Work, candidates: Sequence[_Candidate], new_rows: int, *, row_bytes: float
