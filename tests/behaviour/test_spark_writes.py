@@ -311,7 +311,7 @@ def test_rows_that_do_not_fit_are_refused_with_column_found_and_expected(spark, 
     for bad in (
         trips(spark, 3, 1).drop("trip_id"),
         trips(spark, 3, 1).withColumn("fare", f.lit("x")),
-        trips(spark, 3, 1).withColumn("extra", f.lit(1)),
+        trips(spark, 3, 1).withColumn("ts", f.lit(True)),
         trips(spark, 3, 1).drop("fare"),
     ):
         with pytest.raises(SchemaMismatch):

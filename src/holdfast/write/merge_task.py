@@ -5,6 +5,7 @@ looks for the keys in the file groups that may hold them, gives new rows to
 small file groups, and writes every file group that changes once.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,6 @@ import pyarrow.compute as pc
 from holdfast.config.table import TableSettings
 from holdfast.config.write import IndexType, WriteSettings
 from holdfast.errors import InvalidRequest
-from holdfast.files.base_file import Encoding
 from holdfast.files.conform import conformed
 from holdfast.files.key_footer import Verdict
 from holdfast.files.merge import Changes, Incoming, Mask, OldVersion, find_changes, opened_old_version
@@ -40,6 +40,7 @@ from holdfast.write.task import (
     TaskIdentity,
     TaskRequest,
     checked_keys,
+    encoding_for,
     has_removals,
     withdraw_if_late,
 )
@@ -246,7 +247,8 @@ class _Merger:
     def _asked(self, work: _Work) -> tuple[FileGroup, ...]:
         """The file groups to open: all that may hold a key, or those with room for more."""
         if self._request.looks_up or work.bucket is not None:
-            return work.groups
+            # The last to be opened receive new rows, so the smallest come last.
+            return tuple(sorted(work.groups, key=lambda group: -(group.size or math.inf)))
         limit = self._request.task.write.small_file_bytes
         small = [group for group in work.groups if group.size is not None and group.size < limit]
         return tuple(sorted(small, key=lambda group: group.size or 0)[:OPEN_FILES])
@@ -285,9 +287,11 @@ class _Merger:
         request, group, old = self._request.task, candidate.group, candidate.old
         name = BaseFileName(group.file_id, self._identity.write_token, request.instant)
         new = incoming.only(added)
+        sample = incoming.rows if not self._request.removes else incoming.rows.slice(0, 0)
+        encoding = encoding_for(request, sample, so_far=old.dictionary_columns)
         leave_marker(self._store, request.instant, in_partition(group.partition, str(name)), kind=MERGE)
         writer = old.new_version(
-            self._store, name, group.partition, _encoding(request, old), added=new, fixed=_fixed(request)
+            self._store, name, group.partition, encoding, added=new, fixed=_fixed(request)
         )
         try:
             small = writer.copy(candidate.changes.row_groups, incoming.rows, added=len(added))
@@ -328,17 +332,6 @@ def _fixed(request: TaskRequest) -> tuple[str, ...]:
     """Columns that rows with one key agree in: a key of several columns spells null like some texts."""
     table = request.table
     return () if table.has_complex_keys else table.record_key
-
-
-def _encoding(request: TaskRequest, old: OldVersion) -> Encoding:
-    return Encoding(
-        schema=request.schema,
-        table_name=request.table.name,
-        compression=request.write.compression,
-        bloom_error_rate=request.write.bloom_error_rate,
-        max_file_bytes=request.write.max_file_bytes,
-        dictionary_columns=old.dictionary_columns,
-    )
 
 
 def newest_of_each_key(incoming: Incoming, ordering: str | None) -> Incoming:

@@ -6,7 +6,7 @@ file is open at a time. A marker is left before each file.
 """
 
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,6 +31,7 @@ IS_DELETED = "_hoodie_is_deleted"
 """A row in which this is true is never stored; it removes its key where keys are looked for."""
 
 _SAMPLE_ROWS = 2048
+_TELLING_ROWS = 64
 _BATCH_ROWS = 50_000
 _PIECES_PER_FILE = 16
 """How finely a file's size is steered."""
@@ -158,7 +159,7 @@ class NewFiles:
     def _open(self, partition: str, file_id: str, sample: pa.RecordBatch) -> BaseFileWriter:
         request = self._request
         if self._encoding is None:
-            self._encoding = _encoding(request, sample)
+            self._encoding = encoding_for(request, sample, so_far=_all_but_keys(request))
         name = BaseFileName(file_id, self._identity.write_token, request.instant)
         self._opened += 1
         self._partition = partition
@@ -214,19 +215,35 @@ def _runs(rows: pa.RecordBatch, table: TableSettings) -> Iterator[tuple[str, int
         yield paths.dictionary[int(codes[start])].as_py(), start, end - start
 
 
-def _encoding(request: TaskRequest, sample: pa.RecordBatch) -> Encoding:
-    head = sample.slice(0, _SAMPLE_ROWS)
-    repeating: list[str] = []
-    for field, column in zip(request.schema, head.columns, strict=True):
-        if pa.types.is_nested(field.type):
-            repeating += [path for path, _ in leaf_columns(field.name, field.type)]
-        elif pc.count_distinct(column).as_py() * 2 <= len(column):
-            repeating.append(field.name)
+def encoding_for(
+    request: TaskRequest, sample: pa.Table | pa.RecordBatch, *, so_far: Sequence[str]
+) -> Encoding:
+    """How files of the write are encoded, judged by some of their rows.
+
+    Too few rows do not tell which columns repeat; then it is `so_far`.
+    """
     return Encoding(
         schema=request.schema,
         table_name=request.table.name,
         compression=request.write.compression,
         bloom_error_rate=request.write.bloom_error_rate,
         max_file_bytes=request.write.max_file_bytes,
-        dictionary_columns=tuple(repeating),
+        dictionary_columns=tuple(so_far if sample.num_rows < _TELLING_ROWS else _repeating(sample)),
     )
+
+
+def _repeating(sample: pa.Table | pa.RecordBatch) -> list[str]:
+    """Columns with few distinct values."""
+    head = sample.slice(0, _SAMPLE_ROWS)
+    repeating: list[str] = []
+    for field, column in zip(head.schema, head.columns, strict=True):
+        if pa.types.is_nested(field.type):
+            repeating += [path for path, _ in leaf_columns(field.name, field.type)]
+        elif pc.count_distinct(column).as_py() * 2 <= len(column):
+            repeating.append(field.name)
+    return repeating
+
+
+def _all_but_keys(request: TaskRequest) -> list[str]:
+    leaves = [leaf for field in request.schema for leaf in leaf_columns(field.name, field.type)]
+    return [path for path, _ in leaves if path not in request.table.record_key]
