@@ -50,6 +50,8 @@ INDEXES = {
     "GLOBAL_BLOOM, staying": {INDEX: "GLOBAL_BLOOM", "hoodie.bloom.index.update.partition.path": "false"},
     "BUCKET": BUCKETS,
 }
+ROUTES = {name: INDEXES[name] for name in ("SIMPLE", "GLOBAL_BLOOM, moving", "BUCKET")}
+"""One index for each way that rows take."""
 COUNTS = ("operation", "action", "records_inserted", "records_updated", "records_deleted", "partitions")
 
 
@@ -121,7 +123,7 @@ def test_a_table_written_by_spark_is_the_one_written_without_it(spark, tmp_path,
     chance = random.Random(7)
     twins = Twins(spark, tmp_path)
 
-    twins.write("upsert", trips(chance, 30), options)
+    twins.begin(trips(chance, 30), options)
     commit = twins.write("upsert", trips(chance, 40), options)
     assert commit.records_updated > 0
     assert commit.records_inserted > 0
@@ -133,7 +135,6 @@ def test_a_table_written_by_spark_is_the_one_written_without_it(spark, tmp_path,
     if options is not BUCKETS:
         assert len(twins.by_spark.files()) == files, "new rows go to small file groups"
     twins.write("insert_overwrite", table_of([("o1", "oslo", 1, 1.0), ("o2", "oslo", 2, 2.0)]), options)
-    twins.write("upsert", trips(chance, 25), options)
     twins.delete_partitions(["city=lima"], options)
     twins.write("upsert", trips(chance, 25), options)
     twins.write("insert_overwrite_table", trips(chance, 10), options | {COMBINES: "true"})
@@ -193,7 +194,7 @@ def test_of_one_key_in_several_partitions_of_a_batch_the_newest_counts_with_a_gl
     assert kept == [{"id": "a", "city": "oslo"}, {"id": "b", "city": "lima"}]
 
 
-@pytest.mark.parametrize("options", INDEXES.values(), ids=INDEXES)
+@pytest.mark.parametrize("options", ROUTES.values(), ids=ROUTES)
 def test_rows_that_are_marked_as_deleted_remove_their_keys(spark, tmp_path, options):
     twins = Twins(spark, tmp_path)
     schema = TRIPS.append(pa.field("_hoodie_is_deleted", pa.bool_()))
@@ -224,17 +225,17 @@ def wide_texts(spark):
     spark.conf.set(name, "false")
 
 
-@pytest.mark.parametrize("options", INDEXES.values(), ids=INDEXES)
+@pytest.mark.parametrize("options", ROUTES.values(), ids=ROUTES)
 def test_keys_are_found_however_the_session_sends_texts(spark, tmp_path, wide_texts, options):
     twins = Twins(spark, tmp_path, properties={URL_ENCODE: "true"})
     rows = trips(random.Random(5), 20)
 
-    twins.write("upsert", rows, options)
+    twins.begin(rows, options)
     assert twins.write("upsert", rows, options).records_inserted == 0
 
 
 @classic
-@pytest.mark.parametrize("options", INDEXES.values(), ids=INDEXES)
+@pytest.mark.parametrize("options", ROUTES.values(), ids=ROUTES)
 def test_workers_run_the_interpreter_of_the_driver(spark, tmp_path, options):
     """Also for what is computed of keys and partitions, on a session that somebody else made."""
     table = holdfast.create_table(
@@ -267,7 +268,7 @@ def test_an_empty_frame_is_a_commit_that_changes_nothing(spark, tmp_path):
     twins.begin(trips(random.Random(1), 9))
     before = stored(twins.by_spark)
 
-    for options in INDEXES.values():
+    for options in ROUTES.values():
         if options is not BUCKETS:
             assert twins.write("upsert", TRIPS.empty_table(), options).files_written == 0
             twins.write("delete", TRIPS.empty_table(), options)
@@ -314,7 +315,7 @@ def test_rows_of_a_lineage_with_seeded_chance_are_those_that_are_written(spark, 
     )
     table.upsert(rows)
 
-    for options in INDEXES.values():
+    for options in ROUTES.values():
         if options is not BUCKETS:
             commit = table.upsert(rows, options=options)
             assert (commit.records_updated, commit.records_inserted) == (400, 0)
@@ -349,9 +350,9 @@ VALUES = {
 }  # fmt: skip
 
 
-def settings_of(tmp_path, record_key, partition_by, properties):
+def settings_of(path, record_key, partition_by, properties):
     return holdfast.create_table(
-        str(tmp_path), name="t", record_key=record_key, partition_by=partition_by, properties=properties
+        str(path), name="t", record_key=record_key, partition_by=partition_by, properties=properties
     ).settings
 
 
@@ -364,74 +365,74 @@ def zone(spark, request):
     spark.conf.set("spark.sql.session.timeZone", before)
 
 
-def check_spelling(spark, rows, settings, options=BUCKETS):
-    """Spark's partition paths, record keys and buckets against those of tasks."""
-    frame = numbered(spark, rows)
-    write = WriteSettings.from_options(options)
-    said = frame.orderBy("n").select(
-        partition_path_of(frame, settings),
-        record_key_of(frame, settings),
-        bucket_of_row(frame, settings, write),
-    )
-    paths, keys, buckets = zip(*said.collect(), strict=True)
-    assert list(paths) == partition_column(rows, settings).dictionary_decode().to_pylist()
-    assert list(keys) == checked_keys(rows, settings).to_pylist()
-    assert list(buckets) == bucket_column(rows, settings, write).tolist()
+def repeated(values, kind, length=8):
+    return pa.array([values[n % len(values)] for n in range(length)], kind)
 
 
-def numbered(spark, rows):
-    return frame_of(spark, rows.append_column("n", pa.array(range(rows.num_rows), pa.int32())))
+def check_spelling(spark, rows, tables):
+    """Spark's partition paths, record keys and buckets against those of tasks, for many settings at once."""
+    write = WriteSettings.from_options(BUCKETS)
+    frame = frame_of(spark, rows.append_column("row", pa.array(range(rows.num_rows), pa.int32())))
+    asked = [f.col("row")]
+    for name, settings in tables.items():
+        asked.append(partition_path_of(frame, settings).alias(f"{name}, path"))
+        asked.append(record_key_of(frame, settings).alias(f"{name}, key"))
+        asked.append(bucket_of_row(frame, settings, write).alias(f"{name}, bucket"))
+    said = sorted(row.asDict() for row in frame.select(*asked).collect(), key=lambda row: row["row"])
+    for name, settings in tables.items():
+        expected = {
+            "path": partition_column(rows, settings).dictionary_decode().to_pylist(),
+            "key": checked_keys(rows, settings).to_pylist(),
+            "bucket": bucket_column(rows, settings, write).tolist(),
+        }
+        for part, values in expected.items():
+            assert [row[f"{name}, {part}"] for row in said] == values, name
 
 
-@pytest.mark.parametrize(("kind", "values"), VALUES.values(), ids=VALUES)
-def test_keys_and_partitions_of_every_type_are_spelled_as_in_tasks(spark, tmp_path, zone, kind, values):
-    present = pa.array([value for value in values if value not in (None, "")], kind)
-    rows = pa.table({"k": present, "p": present})
-    check_spelling(spark, rows, settings_of(tmp_path / "simple", "k", "p", {}))
+def test_keys_and_partitions_of_every_type_are_spelled_as_in_tasks(spark, tmp_path, zone):
+    columns = {"text": repeated(["x", "y", None], pa.string())}
+    tables = {}
+    for number, (name, (kind, values)) in enumerate(VALUES.items()):
+        some, all_ = f"some_{number}", f"all_{number}"
+        columns[some] = repeated([value for value in values if value not in (None, "")], kind)
+        columns[all_] = repeated(values, kind)
+        folder = tmp_path / str(number)
+        tables[name] = settings_of(folder / "a", some, some, {})
+        tables[f"{name}, plain"] = settings_of(folder / "b", [some, all_], [all_, "text"], {HIVE_STYLE: "false"})
+        tables[f"{name}, escaped"] = settings_of(folder / "c", [some, all_], all_, {URL_ENCODE: "true"})
 
-    either = pa.array(values, kind)
-    rows = pa.table({"k": either, "p": either, "s": pa.array(["x"] * len(either))})
-    for n, hive_style in enumerate(("true", "false")):
-        settings = settings_of(tmp_path / f"complex-{n}", ["k", "s"], ["p", "s"], {HIVE_STYLE: hive_style})
-        check_spelling(spark, rows, settings)
-    settings = settings_of(tmp_path / "encoded", ["k", "s"], "p", {URL_ENCODE: "true"})
-    check_spelling(spark, rows, settings, BUCKETS | {"hoodie.bucket.index.hash.field": "k"})
+    check_spelling(spark, pa.table(columns), tables)
 
 
 _TIMED = "hoodie.keygen.timebased."
-_PLACES = {_TIMED + "output.dateformat": "yyyy/MM-dd HH", _TIMED + "output.timezone": "Asia/Kathmandu"}
+MOMENTS = {
+    "milliseconds": (pa.int64(), "EPOCHMILLISECONDS", [0, -1, 1_711_848_600_123, None]),
+    "seconds": (pa.int32(), "UNIX_TIMESTAMP", [0, -1, 1_711_848_600, None]),
+    "timestamp": (pa.timestamp("us", "UTC"), "EPOCHMICROSECONDS", [*_MOMENTS[2:4], None]),
+    "timestamp without zone": (pa.timestamp("us"), "EPOCHMICROSECONDS", [*_LOCAL[2:4], None]),
+    "text": (pa.string(), "DATE_STRING", ["2024-03-31 01:30", "1969-12-31 23:59", None]),
+}
 
 
-@pytest.mark.parametrize(
-    ("kind", "unit", "values"),
-    [
-        (pa.int64(), "EPOCHMILLISECONDS", [0, -1, 1_711_848_600_123, None]),
-        (pa.int32(), "UNIX_TIMESTAMP", [0, -1, 1_711_848_600, None]),
-        (pa.timestamp("us", "UTC"), "EPOCHMICROSECONDS", [*_MOMENTS[2:4], None]),
-        (pa.timestamp("us"), "EPOCHMICROSECONDS", [*_LOCAL[2:4], None]),
-        (pa.string(), "DATE_STRING", ["2024-03-31 01:30", "1969-12-31 23:59", None]),
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("generator", ["TIMESTAMP", "CUSTOM"])
-def test_partitions_made_from_moments_are_spelled_as_in_tasks(spark, tmp_path, generator, kind, unit, values):
-    given = {
-        "hoodie.table.keygenerator.type": generator,
-        _TIMED + "timestamp.type": unit,
-        _TIMED + "input.dateformat": "yyyy-MM-dd HH:mm",
-        **_PLACES,
-    }
-    if unit != "DATE_STRING":
-        del given[_TIMED + "input.dateformat"]
-    partition_by = "at" if generator == "TIMESTAMP" else ["city:SIMPLE", "at:TIMESTAMP"]
-    rows = pa.table(
-        {
-            "id": pa.array(range(len(values)), pa.int64()),
-            "at": pa.array(values, kind),
-            "city": pa.array(["x", None, "y", "z"][: len(values)]),
+def test_partitions_made_from_moments_are_spelled_as_in_tasks(spark, tmp_path, zone):
+    columns = {"id": repeated(range(8), pa.int64()), "city": repeated(["x", None, "y"], pa.string())}
+    tables = {}
+    for number, (name, (kind, unit, values)) in enumerate(MOMENTS.items()):
+        at = f"at_{number}"
+        columns[at] = repeated(values, kind)
+        given = {
+            _TIMED + "timestamp.type": unit,
+            _TIMED + "output.dateformat": "yyyy/MM-dd HH",
+            _TIMED + "output.timezone": "Asia/Kathmandu",
         }
-    )
+        if unit == "DATE_STRING":
+            given[_TIMED + "input.dateformat"] = "yyyy-MM-dd HH:mm"
+        for generator, partition_by in (("TIMESTAMP", at), ("CUSTOM", ["city:SIMPLE", f"{at}:TIMESTAMP"])):
+            properties = given | {"hoodie.table.keygenerator.type": generator}
+            folder = tmp_path / f"{generator}-{number}"
+            tables[f"{name}, {generator}"] = settings_of(folder, "id", partition_by, properties)
 
-    check_spelling(spark, rows, settings_of(tmp_path, "id", partition_by, given))
+    check_spelling(spark, pa.table(columns), tables)
 
 
 @pytest.mark.parametrize("index", ["SIMPLE", "GLOBAL_BLOOM"])
@@ -447,7 +448,7 @@ def test_records_are_found_again_by_keys_and_partitions_of_every_type(spark, tmp
     )  # fmt: skip
     options = {INDEX: index}
 
-    twins.write("upsert", rows, options)
+    twins.write("upsert", rows)
     assert twins.write("upsert", rows, options).records_updated == longest
     assert twins.write("delete", rows.slice(0, 3), options).records_deleted == 3
 
@@ -576,12 +577,12 @@ def test_new_rows_of_one_partition_are_spread_over_many_files(spark, tmp_path):
 
 @classic
 @pytest.mark.parametrize("operation", ["upsert", "delete", "insert"])
-@pytest.mark.parametrize("options", INDEXES.values(), ids=INDEXES)
+@pytest.mark.parametrize("options", ROUTES.values(), ids=ROUTES)
 def test_rows_are_shuffled_once_and_only_keys_come_to_the_driver(spark, tmp_path, operation, options):
     table = holdfast.create_table(str(tmp_path), name="trips", record_key="id", partition_by="city")
-    rows = frame_of(spark, trips(random.Random(3), 50))
+    rows = trips(random.Random(3), 50)
     table.upsert(rows, options=options)
-    frame = rows.withColumn("fare", f.col("fare") + 1)
+    frame = frame_of(spark, rows).withColumn("fare", f.col("fare") + 1)
 
     executions = Executions(spark)
     getattr(table, operation)(frame, options=options)

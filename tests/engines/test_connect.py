@@ -98,6 +98,7 @@ import holdfast
 
 spark = SparkSession.builder.getOrCreate()
 assert "connect" in type(spark).__module__, type(spark)
+spark.conf.set("spark.sql.shuffle.partitions", "2")
 rows = spark.range(100).selectExpr("concat('k', id) id", "concat('c', id % 3) city", "id ts", "id / 4 fare")
 newer = rows.where("ts < 10").selectExpr("id", "city", "ts + 1000 ts", "fare + 1 fare")
 
