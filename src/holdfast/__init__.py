@@ -1,8 +1,6 @@
 """Holdfast: lakehouse tables, on Spark, that you can always take back."""
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -32,6 +30,7 @@ _HOMES = {
     "create_table": "holdfast.lake",
     "open_table": "holdfast.lake",
     "table_exists": "holdfast.lake",
+    "write": "holdfast.dropin",
 }
 
 
@@ -44,26 +43,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
-
-
-class _Holdfast(ModuleType):
-    """This module, in which `write` is the function although a package has the name too.
-
-    Python sets a package as an attribute of its parent when it is imported;
-    here that changes nothing.
-    """
-
-    @property
-    def write(self) -> Any:
-        return import_module("holdfast.dropin").write
-
-    @write.setter
-    def write(self, package: ModuleType) -> None:
-        pass
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Functions that Spark ships to its workers may name this module.
-        return import_module, (self.__name__,)
-
-
-sys.modules[__name__].__class__ = _Holdfast

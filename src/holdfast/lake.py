@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from holdfast.read.snapshot import Moment
-    from holdfast.write.rows import Rows
+    from holdfast.writes.rows import Rows
 
 
 def create_table(
@@ -122,7 +122,7 @@ class Table:
     ) -> Commit:
         """Remove whole partitions, named by their paths."""
         from holdfast.config.write import WriteSettings
-        from holdfast.write.operations import delete_partitions
+        from holdfast.writes.operations import delete_partitions
 
         return delete_partitions(self._opened, partitions, WriteSettings.from_options(options))
 
@@ -220,7 +220,7 @@ class Table:
 
     def _write(self, operation: str, rows: DataFrame | pa.Table, options: Mapping[str, str] | None) -> Commit:
         from holdfast.config.write import WriteSettings
-        from holdfast.write import operations
+        from holdfast.writes import operations
 
         settings = WriteSettings.from_options(options)
         commit: Commit = getattr(operations, operation)(self._opened, _rows(rows), settings)

@@ -16,11 +16,11 @@ from holdfast.format.commits import WriteStat
 from holdfast.services.rollback import roll_back_failed_writes
 from holdfast.storage.store import Store
 from holdfast.table.markers import CREATE, MERGE, instants_with_markers, read_markers
-from holdfast.write import operations
-from holdfast.write.gather import SLOT
-from holdfast.write.merge_task import merge_rows
-from holdfast.write.rows import Written
-from holdfast.write.task import TaskIdentity, write_rows
+from holdfast.writes import operations
+from holdfast.writes.gather import SLOT
+from holdfast.writes.merge_task import merge_rows
+from holdfast.writes.rows import Written
+from holdfast.writes.task import TaskIdentity, write_rows
 
 OLD = ("old", "paris", 1.0)
 NEXT = ("next", "rome", 9.0)

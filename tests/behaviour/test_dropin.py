@@ -259,12 +259,6 @@ def test_a_call_that_makes_no_sense_leaves_nothing(path, rows, operation, mode, 
     assert not holdfast.table_exists(path)
 
 
-def test_the_function_stays_what_it_is_when_the_package_of_that_name_is_imported():
-    import holdfast.write.task
-
-    assert callable(holdfast.write)
-
-
 def test_functions_that_name_the_package_can_be_shipped_to_workers():
     shipped = cloudpickle.loads(cloudpickle.dumps(lambda path: holdfast.table_exists(path)))
 

@@ -22,9 +22,9 @@ from holdfast.files.partition_column import partition_column
 from holdfast.model.instant import Action
 from holdfast.table.view import load_view
 from holdfast.timeline.timeline import load_timeline
-from holdfast.write.layout import file_groups
-from holdfast.write.merge_task import TARGET, MergeRequest, bucket_column
-from holdfast.write.task import TaskRequest, checked_keys
+from holdfast.writes.layout import file_groups
+from holdfast.writes.merge_task import TARGET, MergeRequest, bucket_column
+from holdfast.writes.task import TaskRequest, checked_keys
 
 pytestmark = pytest.mark.spark
 classic = pytest.mark.skipif(
@@ -378,7 +378,7 @@ def check_spelling(spark, rows, tables):
         asked.append(partition_path_of(frame, settings).alias(f"{name}, path"))
         asked.append(record_key_of(frame, settings).alias(f"{name}, key"))
         asked.append(bucket_of_row(frame, settings, write).alias(f"{name}, bucket"))
-    said = sorted(row.asDict() for row in frame.select(*asked).collect(), key=lambda row: row["row"])
+    said = sorted(frame.select(*asked).collect(), key=lambda row: row["row"])
     for name, settings in tables.items():
         expected = {
             "path": partition_column(rows, settings).dictionary_decode().to_pylist(),
@@ -398,7 +398,8 @@ def test_keys_and_partitions_of_every_type_are_spelled_as_in_tasks(spark, tmp_pa
         columns[all_] = repeated(values, kind)
         folder = tmp_path / str(number)
         tables[name] = settings_of(folder / "a", some, some, {})
-        tables[f"{name}, plain"] = settings_of(folder / "b", [some, all_], [all_, "text"], {HIVE_STYLE: "false"})
+        plain = {HIVE_STYLE: "false"}
+        tables[f"{name}, plain"] = settings_of(folder / "b", [some, all_], [all_, "text"], plain)
         tables[f"{name}, escaped"] = settings_of(folder / "c", [some, all_], all_, {URL_ENCODE: "true"})
 
     check_spelling(spark, pa.table(columns), tables)

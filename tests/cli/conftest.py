@@ -21,7 +21,7 @@ from holdfast.format.ledger_entries import EntryKind
 from holdfast.host import SystemHost, heartbeat_thread
 from holdfast.model.instant import Action, InstantTime
 from holdfast.timeline.ledger import Decision
-from holdfast.write import operations
+from holdfast.writes import operations
 
 
 class Crash(BaseException):

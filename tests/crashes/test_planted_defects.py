@@ -20,7 +20,7 @@ from holdfast.table import markers
 from holdfast.table.view import load_view
 from holdfast.timeline.ledger import Aborted
 from holdfast.timeline.timeline import Timeline, load_timeline
-from holdfast.write import merge_task, operations, task, transaction
+from holdfast.writes import merge_task, operations, task, transaction
 from interleavings.scenarios import SCENARIOS
 
 SEED = 7

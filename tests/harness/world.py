@@ -19,7 +19,7 @@ from holdfast.storage.memory import MemoryStore
 from holdfast.storage.store import Store, StoreLocation
 from holdfast.table.opened import OpenTable, create_new, open_existing
 from holdfast.timeline.ledger import Ledger
-from holdfast.write import operations
+from holdfast.writes import operations
 
 START_MS = 1_700_000_000_000
 LOCATION = StoreLocation("memory:///", {})

@@ -14,11 +14,11 @@ from holdfast.files.partition_column import partition_column
 from holdfast.format.commits import WriteStat
 from holdfast.model.reports import IndexReport
 from holdfast.table.opened import OpenTable
-from holdfast.write.gather import SLOT
-from holdfast.write.global_index import globally_located
-from holdfast.write.merge_task import MergeRequest, incoming_rows, merge_rows, newest_of_each_key
-from holdfast.write.rows import Written
-from holdfast.write.task import TaskIdentity, TaskRequest, check_batch, write_rows
+from holdfast.writes.gather import SLOT
+from holdfast.writes.global_index import globally_located
+from holdfast.writes.merge_task import MergeRequest, incoming_rows, merge_rows, newest_of_each_key
+from holdfast.writes.rows import Written
+from holdfast.writes.task import TaskIdentity, TaskRequest, check_batch, write_rows
 
 _BATCH_ROWS = 50_000
 

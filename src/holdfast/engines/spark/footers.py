@@ -13,8 +13,8 @@ from holdfast.model.reports import IndexReport
 from holdfast.storage.open import open_store
 from holdfast.storage.store import StoreLocation
 from holdfast.table.opened import OpenTable
-from holdfast.write.layout import FileGroup
-from holdfast.write.merge_task import MergeRequest
+from holdfast.writes.layout import FileGroup
+from holdfast.writes.merge_task import MergeRequest
 
 _VERDICT = "path string, verdict string"
 

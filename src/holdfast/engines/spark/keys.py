@@ -21,8 +21,8 @@ from holdfast.config.write import WriteSettings
 from holdfast.engines.spark.types import arrow_schema_of
 from holdfast.files.partition_column import partition_column
 from holdfast.format.partition_paths import DEFAULT_PARTITION
-from holdfast.write.merge_task import bucket_column
-from holdfast.write.task import checked_keys
+from holdfast.writes.merge_task import bucket_column
+from holdfast.writes.task import checked_keys
 
 _NATIVE = (
     spark.StringType,

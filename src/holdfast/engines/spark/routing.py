@@ -23,10 +23,10 @@ from holdfast.files.meta_columns import FILE_NAME, PARTITION_PATH, RECORD_KEY
 from holdfast.model.reports import IndexReport
 from holdfast.read.snapshot import Snapshot
 from holdfast.table.opened import OpenTable
-from holdfast.write.gather import SLOT
-from holdfast.write.layout import FileGroup, insertion_targets, total_bytes
-from holdfast.write.merge_task import REMOVES, TARGET, MergeRequest
-from holdfast.write.task import IS_DELETED, has_removals
+from holdfast.writes.gather import SLOT
+from holdfast.writes.layout import FileGroup, insertion_targets, total_bytes
+from holdfast.writes.merge_task import REMOVES, TARGET, MergeRequest
+from holdfast.writes.task import IS_DELETED, has_removals
 
 _KEY = "_holdfast_key"
 _PATH = "_holdfast_path"

@@ -33,10 +33,10 @@ from holdfast.storage.open import open_store
 from holdfast.storage.store import StoreLocation
 from holdfast.table.opened import OpenTable, open_existing
 from holdfast.table.target import open_target
-from holdfast.write import operations
-from holdfast.write.merge_task import MergeRequest
-from holdfast.write.rows import Rows, Written
-from holdfast.write.task import TaskRequest, write_rows
+from holdfast.writes import operations
+from holdfast.writes.merge_task import MergeRequest
+from holdfast.writes.rows import Rows, Written
+from holdfast.writes.task import TaskRequest, write_rows
 
 _SORTED_BYTES = 128 * 1024 * 1024
 """How many bytes of rows a task sorts at a time; it holds about three times as many."""

@@ -35,10 +35,10 @@ from holdfast.model.reports import IndexReport
 from holdfast.storage.open import open_store
 from holdfast.storage.store import Store, StoreLocation
 from holdfast.table.opened import OpenTable
-from holdfast.write.gather import SLOT
-from holdfast.write.merge_task import MergeRequest, merge_rows
-from holdfast.write.rows import Written
-from holdfast.write.task import TaskIdentity, TaskRequest, write_rows
+from holdfast.writes.gather import SLOT
+from holdfast.writes.merge_task import MergeRequest, merge_rows
+from holdfast.writes.rows import Written
+from holdfast.writes.task import TaskIdentity, TaskRequest, write_rows
 
 _BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _BATCH_ROWS_DEFAULT = "10000"

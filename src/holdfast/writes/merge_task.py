@@ -32,9 +32,9 @@ from holdfast.model.names import BaseFileName, in_partition
 from holdfast.model.reports import IndexReport
 from holdfast.storage.store import Store
 from holdfast.table.markers import MERGE, leave_marker
-from holdfast.write.gather import slots
-from holdfast.write.layout import FileGroup, FileGroups, Room, rows_taken
-from holdfast.write.task import (
+from holdfast.writes.gather import slots
+from holdfast.writes.layout import FileGroup, FileGroups, Room, rows_taken
+from holdfast.writes.task import (
     IS_DELETED,
     NewFiles,
     TaskIdentity,

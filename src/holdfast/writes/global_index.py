@@ -16,8 +16,8 @@ from holdfast.files.merge import Changes, Incoming, OldVersion, find_changes, op
 from holdfast.files.merged_file import Positions
 from holdfast.model.reports import IndexReport
 from holdfast.storage.store import Store
-from holdfast.write.layout import FileGroup, insertion_targets
-from holdfast.write.merge_task import (
+from holdfast.writes.layout import FileGroup, insertion_targets
+from holdfast.writes.merge_task import (
     OPEN_FILES,
     REMOVES,
     TARGET,

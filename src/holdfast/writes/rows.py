@@ -10,8 +10,8 @@ from holdfast.config.table import TableSettings
 from holdfast.format.commits import WriteStat
 from holdfast.model.reports import IndexReport
 from holdfast.table.opened import OpenTable
-from holdfast.write.merge_task import MergeRequest
-from holdfast.write.task import TaskRequest
+from holdfast.writes.merge_task import MergeRequest
+from holdfast.writes.task import TaskRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

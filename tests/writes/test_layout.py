@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.config.write import IndexType, WriteSettings
 from holdfast.errors import InvalidOption, TableDamaged
-from holdfast.write.layout import FileGroup, Room, check_index, insertion_targets, rows_taken
+from holdfast.writes.layout import FileGroup, Room, check_index, insertion_targets, rows_taken
 
 SETTINGS = WriteSettings(max_file_bytes=10_000, small_file_bytes=5_000, record_bytes=100)
 BUCKETS = WriteSettings(index_type=IndexType.BUCKET, bucket_count=4)

@@ -16,12 +16,12 @@ from holdfast.table.opened import OpenTable
 from holdfast.table.schema import table_schema
 from holdfast.table.view import View, load_view
 from holdfast.timeline.timeline import load_timeline
-from holdfast.write.fitting import deletion_schema, fitting_schema
-from holdfast.write.layout import FileGroups, check_index, file_groups
-from holdfast.write.merge_task import MergeRequest
-from holdfast.write.rows import Rows, Written
-from holdfast.write.task import TaskRequest
-from holdfast.write.transaction import Contents, WriteRequest, run_write
+from holdfast.writes.fitting import deletion_schema, fitting_schema
+from holdfast.writes.layout import FileGroups, check_index, file_groups
+from holdfast.writes.merge_task import MergeRequest
+from holdfast.writes.rows import Rows, Written
+from holdfast.writes.task import TaskRequest
+from holdfast.writes.transaction import Contents, WriteRequest, run_write
 
 Replaced = dict[str, list[str]] | None
 """File ids that stop being visible, by partition; None unless the write replaces."""

@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from holdfast.write.gather import SLOT, slots
+from holdfast.writes.gather import SLOT, slots
 
 
 @pytest.fixture

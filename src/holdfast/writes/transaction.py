@@ -32,7 +32,7 @@ from holdfast.table.properties_file import read_settings
 from holdfast.table.publish import publish_decided
 from holdfast.timeline.ledger import Decision, LedgerState
 from holdfast.timeline.timeline import load_timeline
-from holdfast.write.rows import Written
+from holdfast.writes.rows import Written
 
 log = logging.getLogger(__name__)
 
