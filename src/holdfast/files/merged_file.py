@@ -16,7 +16,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast.errors import TableDamaged
-from holdfast.files.base_file import ROW_GROUP_ROWS, Encoding, footer_entries, parquet_writer
+from holdfast.files.base_file import (
+    ROW_GROUP_ROWS,
+    Encoding,
+    footer_entries,
+    leaf_columns,
+    parquet_writer,
+)
 from holdfast.files.chunk_file import ChunkFile, ParquetSource, copyable_columns
 from holdfast.files.conform import conformed
 from holdfast.files.key_footer import KeyFooter
@@ -211,7 +217,7 @@ class MergedFileWriter:
         columns: dict[str, pa.Array] = {}
         for name, old in self._old_columns(number, wanted).items():
             new = _updates(name, change, incoming)
-            is_same = new is not None and old.take(pa.array(change.updated)).equals(new)
+            is_same = new is not None and _is_same(old.take(pa.array(change.updated)), new)
             if not (is_same and name in self._copyable):
                 columns[name] = self._with_updates(number, name, old, new, change)
         fields = [self._schema.field(name) for name in columns]
@@ -308,6 +314,12 @@ class MergedFileWriter:
 def _field_now(schema: pa.Schema, held: pa.Field) -> pa.Field:
     """How a column is stored now; meta columns are taken as they are read."""
     return held if held.name in META_COLUMNS else schema.field(held.name)
+
+
+def _is_same(one: pa.Array, other: pa.Array) -> bool:
+    """Whether two arrays are the same to the bit; of fractions, zero has two signs that compare equal."""
+    has_fractions = any(pa.types.is_floating(kind) for _, kind in leaf_columns("", one.type))
+    return not has_fractions and one.equals(other)
 
 
 def _updates(name: str, change: RowGroupChanges, incoming: pa.Table) -> pa.Array | None:

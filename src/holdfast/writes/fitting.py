@@ -21,6 +21,14 @@ def fitting_schema(
             if name not in stored.names:
                 found_names = ", ".join(stored.names)
                 raise SchemaMismatch(f"the {role} column is missing", column=name, found=found_names)
+    if table.ordering and pa.types.is_nested(stored.field(table.ordering).type):
+        kind = stored.field(table.ordering).type
+        raise SchemaMismatch(
+            "the ordering column must be of a type that has an order",
+            column=table.ordering,
+            found=str(kind),
+            expected="number, text, date or time",
+        )
     if existing is None:
         return stored
     evolved = evolved_schema(existing, stored, fill_missing=fill_missing)

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from holdfast.config.table import TableSettings
 from holdfast.config.write import IndexType, WriteSettings
-from holdfast.errors import InvalidRequest
+from holdfast.errors import InvalidRequest, TableDamaged
 from holdfast.files.conform import conformed
 from holdfast.files.key_footer import Verdict
 from holdfast.files.merge import Changes, Incoming, Mask, OldVersion, find_changes, opened_old_version
@@ -131,10 +131,16 @@ def _works(rows: pa.Table, request: MergeRequest, by_path: Mapping[str, FileGrou
         target = targets[first].as_py() if targets is not None else None
         partition = paths[first].as_py() if paths is not None else ""
         bucket = buckets[first].as_py() if buckets is not None else None
-        groups = (by_path[target],) if target else _groups(request, partition, target, bucket)
+        groups = (_known(by_path, target),) if target else _groups(request, partition, target, bucket)
         home = groups[0].partition if target else partition
         mine = incoming if len(share) == rows.num_rows else incoming.only(share)
         yield _Work(home, groups, bucket, target is not None, mine)
+
+
+def _known(by_path: Mapping[str, FileGroup], target: str) -> FileGroup:
+    if target not in by_path:
+        raise TableDamaged("rows of a data file name another file as theirs", file=target)
+    return by_path[target]
 
 
 def _own_paths(paths: pa.DictionaryArray | None, targets: pa.Array | None) -> pa.Array | None:
@@ -189,7 +195,7 @@ def _buckets(data: pa.Table, request: MergeRequest) -> pa.Array | None:
 
 def bucket_column(data: pa.Table, table: TableSettings, write: WriteSettings) -> npt.NDArray[np.int64]:
     """The bucket of each row."""
-    fields = write.bucket_columns or table.record_key
+    fields = [name for name in table.record_key if name in (write.bucket_columns or table.record_key)]
     texts = [text_column(name, data.column(name).combine_chunks()) for name in fields]
     return bucket_numbers(texts, count=write.bucket_count)
 

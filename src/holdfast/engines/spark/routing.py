@@ -33,6 +33,7 @@ _PATH = "_holdfast_path"
 _FOUND = "_holdfast_found"
 _TARGETS = "_holdfast_targets"
 _ACTION = "_holdfast_action"
+_ACTIONS = "array<struct<target:string,removes:boolean>>"
 
 TASKS_PER_CORE = 4
 """So many that a core which was given the small ones does not idle long."""
@@ -70,9 +71,9 @@ def routed(rows: DataFrame, counts: Mapping[str, int], table: OpenTable, request
     spread = {path: files for path, files in targets.items() if len(files) > 1}
     if not spread:
         return Routed(_with_slot(rows, f.xxhash64(_PATH)), len(counts), IndexReport())
-    placed = _with_targets(rows, spread)
-    placed = placed.withColumn(TARGET, _chosen_target(request))
-    slot = f.xxhash64(_PATH, _choice(request))
+    placed = _with_targets(rows.withColumn(_KEY, record_key_of(rows, request.task.table)), spread)
+    placed = placed.withColumn(TARGET, _chosen_target())
+    slot = f.xxhash64(_PATH, _choice())
     return Routed(_with_slot(placed, slot), sum(map(len, targets.values())), IndexReport())
 
 
@@ -100,13 +101,15 @@ def _targets(path: str, count: int, request: MergeRequest) -> list[str]:
 def _crowded_partitions(
     session: SparkSession, counts: Mapping[str, int], request: MergeRequest
 ) -> frozenset[str]:
-    """Partitions with so much data that one task for each would leave the other cores idle."""
-    touched = {path: request.groups[path] for path in counts if path in request.groups}
-    fair = sum(map(total_bytes, touched.values())) / parallelism(session)
-    largest = max(fair, request.task.write.max_file_bytes)
-    return frozenset(
-        path for path, groups in touched.items() if len(groups) > 1 and total_bytes(groups) > largest
-    )
+    """Partitions with so much data, stored or to come, that one task each would leave other cores idle."""
+    write = request.task.write
+    sizes = {
+        path: total_bytes(request.groups[path]) + count * write.record_bytes
+        for path, count in counts.items()
+        if path in request.groups
+    }
+    largest = max(sum(sizes.values()) / parallelism(session), write.max_file_bytes)
+    return frozenset(path for path, size in sizes.items() if size > largest)
 
 
 def parallelism(session: SparkSession) -> int:
@@ -128,7 +131,7 @@ def _keyed(rows: DataFrame, request: MergeRequest) -> DataFrame:
     )
     if not table.partition_by or not has_path:
         return keyed  # Rows of one key meet in one task, which reduces them.
-    many = keyed.groupBy(_KEY).agg(f.count_distinct(_PATH).alias("paths")).filter("paths > 1")
+    many = keyed.groupBy(_KEY).agg(f.count_distinct(_PATH).alias(_FOUND)).filter(f.col(_FOUND) > 1)
     if many.limit(1).count() == 0:
         return keyed
     order = (
@@ -169,7 +172,7 @@ def _located(
     )
     slot = (
         f.when(f.col(TARGET).isNull(), f.xxhash64(_PATH))
-        .when(f.col(TARGET) == "", f.xxhash64(_PATH, _choice(request)))
+        .when(f.col(TARGET) == "", f.xxhash64(_PATH, _choice()))
         .otherwise(f.xxhash64(TARGET))
     )
     slots = len(candidates) + sum(map(len, spread.values())) + len(counts)
@@ -214,21 +217,20 @@ def _with_targets(rows: DataFrame, spread: Mapping[str, list[str]]) -> DataFrame
     return rows.join(f.broadcast(targets), _PATH, "left")
 
 
-def _choice(request: MergeRequest) -> Column:
+def _choice() -> Column:
     """Which of the targets a row takes: always the same for one key."""
-    key = f.xxhash64(*(f.col(quoted(name)) for name in request.task.table.record_key))
-    return f.pmod(key, f.greatest(f.size(_TARGETS), f.lit(1)))
+    return f.pmod(f.xxhash64(_KEY), f.greatest(f.size(_TARGETS), f.lit(1)))
 
 
-def _chosen_target(request: MergeRequest) -> Column:
-    return f.get(f.col(_TARGETS), _choice(request).cast("int"))
+def _chosen_target() -> Column:
+    return f.get(f.col(_TARGETS), _choice().cast("int"))
 
 
 def _actions(rows: DataFrame, request: MergeRequest, partitions: frozenset[str]) -> Column:
     """What is done with a row: pairs of a base file and whether the row only removes its key there."""
     is_global = request.task.write.index_type.is_global
     nothing = f.array().cast(_ACTIONS)
-    chosen = _action(f.coalesce(_chosen_target(request), f.lit("")), removes=False)
+    chosen = _action(f.coalesce(_chosen_target(), f.lit("")), removes=False)
     removes = f.lit(request.removes)
     if has_removals(request.task.schema) and IS_DELETED in rows.columns and not request.removes:
         removes = f.coalesce(f.col(IS_DELETED), f.lit(False))
@@ -247,9 +249,6 @@ def _actions(rows: DataFrame, request: MergeRequest, partitions: frozenset[str])
         return located
     looks = f.array(_action(f.lit(None).cast("string"), removes=False)).cast(_ACTIONS)
     return f.when(f.col(_PATH).isin(*partitions), located).otherwise(looks)
-
-
-_ACTIONS = "array<struct<target:string,removes:boolean>>"
 
 
 def _action(target: Column, *, removes: bool) -> Column:

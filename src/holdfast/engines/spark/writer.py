@@ -81,7 +81,9 @@ class SparkRows:
         session = self.frame.sparkSession
         counts = self.counts
         if counts is None:
-            counts = _checked_counts(self.frame, request.task.table, by_partition=True)
+            counts = _checked_counts(
+                self.frame, request.task.table, by_partition=_says_partition(self.frame, request.task.table)
+            )
         with own_interpreter(session), ExitStack() as stack:
             route = routed(self.frame, counts, table, request)
             for frame in route.held:
@@ -156,6 +158,10 @@ def _run(rows: DataFrame, location: StoreLocation, body: _Body) -> Written:
     stats = [outcome.stat for outcome in outcomes if outcome.stat is not None]
     reports = [outcome.index for outcome in outcomes if outcome.index is not None]
     return Written(stats=stats, index=sum(reports, IndexReport()))
+
+
+def _says_partition(rows: DataFrame, table: TableSettings) -> bool:
+    return set(table.partition_by) <= set(rows.columns)
 
 
 def _partition_marks(rows: DataFrame, table: TableSettings) -> list[Column]:
