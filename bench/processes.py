@@ -17,6 +17,7 @@ _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _SAMPLE_EVERY_S = 0.1
 _JVM = "java"
+_PYTHON = "python"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +76,11 @@ class ProcessTree:
             if process.command == _JVM:
                 # A child that the JVM has just forked still is the JVM; it must not count twice.
                 memory = replace(memory, jvm=max(memory.jvm, size))
-            elif is_worker or is_daemon:
-                memory = replace(memory, workers=memory.workers + size)
-            else:
+            elif not (is_worker or is_daemon):
                 memory = replace(memory, driver=memory.driver + size)
+            elif process.command.startswith(_PYTHON):
+                # Others are forks of the JVM on their way to a shell command, named after a thread.
+                memory = replace(memory, workers=memory.workers + size)
         return (ticks + sum(self._workers.values())) / _TICKS_PER_SECOND, memory
 
 

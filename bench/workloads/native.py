@@ -26,7 +26,7 @@ def overwrite_partitions(path: Path, rows: DataFrame) -> None:
 
 
 def _without(old: DataFrame, keys: DataFrame) -> DataFrame:
-    # A shuffle of the old rows costs more than keys in memory, even where half the table changes.
+    # Keys in memory spare a shuffle of the old rows.
     return old.join(broadcast(keys.select(KEY, PARTITION)), [KEY, PARTITION], "left_anti")
 
 

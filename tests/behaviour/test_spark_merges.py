@@ -44,14 +44,15 @@ BUCKETS = {INDEX: "BUCKET", "hoodie.bucket.index.num.buckets": "3"}
 INDEXES = {
     "SIMPLE": {INDEX: "SIMPLE"},
     "BLOOM": {INDEX: "BLOOM"},
-    "GLOBAL_SIMPLE, moving": {INDEX: "GLOBAL_SIMPLE"},
-    "GLOBAL_SIMPLE, staying": {INDEX: "GLOBAL_SIMPLE", MOVES: "false"},
-    "GLOBAL_BLOOM, moving": {INDEX: "GLOBAL_BLOOM"},
+    "GLOBAL_SIMPLE": {INDEX: "GLOBAL_SIMPLE"},
     "GLOBAL_BLOOM, staying": {INDEX: "GLOBAL_BLOOM", "hoodie.bloom.index.update.partition.path": "false"},
     "BUCKET": BUCKETS,
 }
-ROUTES = {name: INDEXES[name] for name in ("SIMPLE", "GLOBAL_BLOOM, moving", "BUCKET")}
-"""One index for each way that rows take."""
+ROUTES = {
+    "by partition": INDEXES["SIMPLE"],
+    "to where the key is": {INDEX: "GLOBAL_BLOOM"},
+    "by bucket": BUCKETS,
+}
 COUNTS = ("operation", "action", "records_inserted", "records_updated", "records_deleted", "partitions")
 
 
@@ -437,7 +438,7 @@ def test_partitions_made_from_moments_are_spelled_as_in_tasks(spark, tmp_path, z
 
 
 @pytest.mark.parametrize("index", ["SIMPLE", "GLOBAL_BLOOM"])
-def test_records_are_found_again_by_keys_and_partitions_of_every_type(spark, tmp_path, zone, index):
+def test_records_are_found_again_by_keys_and_partitions_of_every_type(spark, tmp_path, index):
     schema = pa.schema([(f"k{n}", kind) for n, (kind, _) in enumerate(VALUES.values())])
     longest = max(len(values) for _, values in VALUES.values())
     columns = [[values[n % len(values)] for n in range(longest)] for _, values in VALUES.values()]
@@ -528,8 +529,7 @@ def made_of_many(twins, groups, rows_each, city="lima"):
     assert len(twins.by_spark.files()) >= groups
 
 
-@pytest.mark.parametrize("partition_by", ["city", None])
-@pytest.mark.parametrize("index", ["SIMPLE", "BLOOM"])
+@pytest.mark.parametrize(("index", "partition_by"), [("SIMPLE", None), ("BLOOM", "city")])
 def test_keys_of_a_crowded_partition_are_located_by_a_join(spark, tmp_path, index, partition_by):
     twins = Twins(spark, tmp_path, partition_by=partition_by)
     made_of_many(twins, 4, 50)

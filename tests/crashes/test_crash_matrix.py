@@ -18,8 +18,8 @@ from crashes.matrix import (
 from harness.checker import Violation, visible_rows
 from harness.hudi_reader import copy_to_disk, hudi_rows
 
-# A sample that, over all operations, meets every step of both writes; `make test-deep` takes all.
-NESTED_STRIDE = 1 if os.environ.get("HOLDFAST_NESTED") == "all" else 15
+# A sample that, over all operations, meets every step of both writes; 1 takes every pair of steps.
+NESTED_STRIDE = int(os.environ.get("HOLDFAST_NESTED_STRIDE", "15"))
 
 
 @pytest.fixture(scope="module")

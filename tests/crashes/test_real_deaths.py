@@ -86,6 +86,7 @@ sys.path[:0] = {path!r}
 import holdfast
 from harness.faults import CrashingStore, die_by_signal
 from holdfast.engines.spark.session import local_session
+from holdfast.timeline.ledger import Ledger
 from dataclasses import replace
 from pyspark.sql import functions as f
 
@@ -95,7 +96,7 @@ step = {step}
 if step:
     opened = table._opened
     deadly = CrashingStore(opened.store, step, after=True, die=die_by_signal)
-    table = holdfast.Table(replace(opened, store=deadly))
+    table = holdfast.Table(replace(opened, store=deadly, ledger=Ledger(deadly, opened.clock)))
 number = f.col("id")
 rows = spark.range(0, {rows}, 1, 2).select(
     f.concat(f.lit({prefix!r}), number.cast("string")).alias("id"),

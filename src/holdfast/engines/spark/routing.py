@@ -152,12 +152,15 @@ def _located(
     is_global = request.task.write.index_type.is_global
     match = [_KEY] if is_global else [_KEY, _PATH]
     few = sum(counts.values()) <= _BROADCAST_ROWS
-    keys = rows.select(*match).distinct()
+    # Spark shuffles into two hundred parts unless told otherwise, and keeps them in what it caches.
+    tasks = TASKS_PER_CORE * parallelism(rows.sparkSession)
+    keys = rows.select(*match).distinct().coalesce(tasks)
     candidates = [group for path in sorted(partitions) for group in request.groups.get(path, ())]
     candidates, report = pruned_by_footers(keys.select(_KEY), candidates, table, request)
     hits = _hits(rows.sparkSession, candidates, table, request)
     matched = hits.join(f.broadcast(keys) if few else keys, match).groupBy(*match)
-    found = matched.agg(f.collect_list(f.struct("target", "partition", "stored")).alias(_FOUND)).persist()
+    found = matched.agg(f.collect_list(f.struct("target", "partition", "stored")).alias(_FOUND))
+    found = found.coalesce(tasks).persist()
     joined = rows.join(f.broadcast(found) if few else found, match, "left")
     new = _new_rows(found, counts, request) if not request.removes else {}
     spread = {
