@@ -549,7 +549,8 @@ def test_keys_of_a_crowded_partition_are_located_by_a_join(spark, tmp_path, inde
     assert TARGET not in route_of(twins.by_spark, frame, counts, {}).rows.columns
 
     commit = twins.write("upsert", rows, options)
-    assert (commit.records_updated, commit.records_inserted) == (2, 2)
+    # Without partitions nothing of oslo is there yet; an older row of lima changes nothing.
+    assert (commit.records_updated, commit.records_inserted) == ((2, 2) if partition_by else (1, 3))
     if index == "BLOOM":
         assert commit.index.pruned_by_range >= 2
     assert twins.write("upsert", rows, options).records_inserted == 0
@@ -581,7 +582,8 @@ def test_new_rows_of_one_partition_are_spread_over_many_files(spark, tmp_path):
 @pytest.mark.parametrize("options", ROUTES.values(), ids=ROUTES)
 def test_rows_are_shuffled_once_and_only_keys_come_to_the_driver(spark, tmp_path, operation, options):
     table = holdfast.create_table(str(tmp_path), name="trips", record_key="id", partition_by="city")
-    rows = trips(random.Random(3), 50)
+    # One key in several partitions of a batch would have to be reduced first, with a global index.
+    rows = table_of([(f"r{number}", ("lima", "oslo")[number % 2], 10, 1.0) for number in range(50)])
     table.upsert(rows, options=options)
     frame = frame_of(spark, rows).withColumn("fare", f.col("fare") + 1)
 

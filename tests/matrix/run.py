@@ -24,7 +24,7 @@ RUNS = (
     ("newest", "Connect", CONNECT),
 )
 NOTHING_RAN = 5
-"""What pytest exits with where a whole file is skipped."""
+"""What pytest exits with where a whole file is skipped: right only where PySpark brings no server."""
 
 
 def main() -> int:
@@ -38,7 +38,8 @@ def main() -> int:
         command = [python, "-m", "pytest", "-m", "spark", "-rs", "-p", "no:cacheprovider", *tests]
         ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         fared.append(f"{name} {time.monotonic() - began:4.0f} s  {outcome(ran.stdout)}")
-        if ran.returncode not in (0, NOTHING_RAN):
+        may_skip = (environment, way) == ("oldest", "Connect")
+        if ran.returncode != 0 and not (may_skip and ran.returncode == NOTHING_RAN):
             has_failed = True
             say(ran.stdout + ran.stderr)
     say("\n".join(["", *fared]))
