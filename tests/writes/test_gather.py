@@ -1,6 +1,8 @@
 """Gathering the rows of a slot from a stream."""
 
+import os
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,9 +13,18 @@ from holdfast.writes.gather import SLOT, slots
 
 @pytest.fixture
 def spilled(tmp_path, monkeypatch):
-    """The files that wait on disk at the moment."""
+    """The files that wait on disk at the moment; none has a name that a killed process would leave."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    return lambda: sorted(Path(tmp_path).glob("holdfast-*.arrow"))
+
+    def spilled():
+        assert list(tmp_path.iterdir()) == []
+        links = []
+        for link in Path("/proc/self/fd").iterdir():
+            with suppress(FileNotFoundError):  # that of the listing itself
+                links.append(os.readlink(link))
+        return [link for link in links if link.startswith(str(tmp_path))]
+
+    return spilled
 
 
 def batch(*pairs):
@@ -48,11 +59,12 @@ def test_slots_larger_than_what_may_be_held_wait_on_disk_and_leave_nothing_there
     seen = []
     waiting = []
     for rows in slots(iter(STREAM), held_bytes=1):
-        waiting.append(len(spilled()))
+        waiting.append(spilled())
         seen.append(values(rows))
+        del rows
 
     assert seen == [["a", "b"], ["c", "d", "e"], ["f"]]
-    assert waiting == [1, 1, 1]
+    assert all(waiting)
     assert spilled() == []
 
 

@@ -7,6 +7,7 @@ memory, not what the file needs; only the keys are kept, for the bloom filter.
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -91,15 +92,8 @@ class BaseFileWriter:
         self._parquet.close()
         size = self._sink.tell()
         self._stack.close()
-        return WriteStat(
-            file_id=self._name.file_id,
-            path=self.path,
-            partition_path=self._partition,
-            num_writes=self._rows,
-            num_inserts=self._rows,
-            total_write_bytes=size,
-            file_size_in_bytes=size,
-        )
+        stat = file_stat(self._name, self._partition, rows=self._rows, size=size)
+        return msgspec.structs.replace(stat, num_inserts=self._rows)
 
     def discard(self, error: BaseException) -> None:
         """Leave nothing of the file."""
@@ -131,6 +125,18 @@ class BaseFileWriter:
         return footer_entries(
             self._encoding, KeyFooter.of_keys(keys, error_rate=self._encoding.bloom_error_rate)
         )
+
+
+def file_stat(name: BaseFileName, partition: str, *, rows: int, size: int) -> WriteStat:
+    """What a commit says about a base file, but for what its rows are."""
+    return WriteStat(
+        file_id=name.file_id,
+        path=in_partition(partition, str(name)),
+        partition_path=partition,
+        num_writes=rows,
+        total_write_bytes=size,
+        file_size_in_bytes=size,
+    )
 
 
 def footer_entries(encoding: Encoding, keys: KeyFooter) -> dict[str, str]:

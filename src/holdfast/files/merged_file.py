@@ -19,6 +19,7 @@ from holdfast.errors import TableDamaged
 from holdfast.files.base_file import (
     ROW_GROUP_ROWS,
     Encoding,
+    file_stat,
     footer_entries,
     leaf_columns,
     parquet_writer,
@@ -97,15 +98,16 @@ class MergedFileWriter:
         self._first_rows = np.cumsum([0, *counts])
         self._rows = 0
         self.path = in_partition(partition, str(name))
+        self._file_names: tuple[int, ParquetSource] | None = None
         self._stack = ExitStack()
-        self._sink = self._stack.enter_context(store.upload(self.path))
         with reading(old_path):
             self._source = ParquetSource(self._stack.enter_context(store.open(old_path)))
         template = self._encoded(self._schema.empty_table()).footer
         self._copyable = copyable_columns(self._source.footer, template)
         self._leaves = [leaf.path[0] for leaf in template.leaves]
+        # Last, so that nothing that fails before leaves a file begun.
+        self._sink = self._stack.enter_context(store.upload(self.path))
         self._file = ChunkFile(self._sink, template=template)
-        self._file_names: tuple[int, ParquetSource] | None = None
 
     @property
     def _schema(self) -> pa.Schema:
@@ -141,14 +143,7 @@ class MergedFileWriter:
         self._file.close(footer_entries(self._encoding, keys))
         size = self._sink.tell()
         self._stack.close()
-        return WriteStat(
-            file_id=self._name.file_id,
-            path=self.path,
-            partition_path=self._partition,
-            num_writes=self._rows,
-            total_write_bytes=size,
-            file_size_in_bytes=size,
-        )
+        return file_stat(self._name, self._partition, rows=self._rows, size=size)
 
     def discard(self, error: BaseException) -> None:
         """Leave nothing of the file."""

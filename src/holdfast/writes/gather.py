@@ -5,9 +5,10 @@ file group. Large ones wait on local disk and are mapped into memory, so what
 a task holds does not grow with them.
 """
 
-import os
+import mmap
 import tempfile
 from collections.abc import Iterable, Iterator
+from typing import BinaryIO, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -52,7 +53,8 @@ class _Pile:
         self._held_bytes = held_bytes
         self._batches: list[pa.RecordBatch] = []
         self._bytes = 0
-        self._file: str | None = None
+        # Without a name, so that a process that is killed leaves nothing on the disk.
+        self._file: BinaryIO | None = None
         self._writer: pa.ipc.RecordBatchFileWriter | None = None
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -62,22 +64,22 @@ class _Pile:
             self._spill()
 
     def rows(self) -> pa.Table:
-        if self._writer is None:
+        if self._file is None or self._writer is None:
             return pa.Table.from_batches(self._batches)
         self._spill()
         self._writer.close()
-        with pa.memory_map(self._file) as source:
-            return pa.ipc.open_file(source).read_all()
+        self._file.flush()
+        mapped = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+        return pa.ipc.open_file(pa.py_buffer(mapped)).read_all()
 
     def close(self) -> None:
         if self._file is not None:
-            os.unlink(self._file)
+            self._file.close()
             self._file = None
 
     def _spill(self) -> None:
         if self._writer is None:
-            descriptor, self._file = tempfile.mkstemp(prefix="holdfast-", suffix=".arrow")
-            os.close(descriptor)
+            self._file = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115 closed by `close`
             self._writer = pa.ipc.new_file(self._file, self._batches[0].schema)
         for batch in self._batches:
             self._writer.write_batch(batch)

@@ -113,9 +113,13 @@ def merge_rows(
     """Merge the batches; one stat per file as each is finished, then what the look-up took."""
     merger = _Merger(store, request, identity)
     by_path = {group.path: group for members in request.groups.values() for group in members}
-    for rows in slots(batches):
-        for work in _works(rows, request, by_path):
-            yield from merger.merge(work)
+    try:
+        for rows in slots(batches):
+            for work in _works(rows, request, by_path):
+                yield from merger.merge(work)
+    except BaseException as error:
+        merger.discard(error)
+        raise
     yield merger.index
 
 
@@ -250,6 +254,10 @@ class _Merger:
         if len(new) > 0:
             yield from self._new_groups(work, incoming.only(new))
 
+    def discard(self, error: BaseException) -> None:
+        """Leave nothing of a file that is being written."""
+        self._new_files.discard(error)
+
     def _asked(self, work: _Work) -> tuple[FileGroup, ...]:
         """The file groups to open: all that may hold a key, or those with room for more."""
         if self._request.looks_up or work.bucket is not None:
@@ -302,11 +310,12 @@ class _Merger:
         try:
             small = writer.copy(candidate.changes.row_groups, incoming.rows, added=len(added))
             writer.add(small, new.rows, new.keys)
+            written = writer.close()
         except BaseException as error:
             writer.discard(error)
             raise
         stat = msgspec.structs.replace(
-            writer.close(),
+            written,
             prev_commit=group.instant,
             num_inserts=len(added),
             num_update_writes=candidate.changes.updated,
