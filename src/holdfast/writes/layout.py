@@ -48,10 +48,16 @@ def check_index(groups: FileGroups, settings: WriteSettings) -> None:
     Version 6 of the format does not say which index a table has; its file ids
     do, where the index is BUCKET.
     """
-    buckets = [bucket_of(group.file_id) for members in groups.values() for group in members]
     if settings.index_type is IndexType.BUCKET:
         _check_buckets(groups, settings)
-    elif buckets and all(bucket is not None and bucket < _BUCKETS_LIKELY for bucket in buckets):
+    else:
+        check_not_bucketed([group.file_id for members in groups.values() for group in members], settings)
+
+
+def check_not_bucketed(file_ids: Sequence[str], settings: WriteSettings) -> None:
+    """Refuse another index where these file groups, which may be some of the table's, are all buckets."""
+    buckets = [bucket_of(file_id) for file_id in file_ids]
+    if buckets and all(bucket is not None and bucket < _BUCKETS_LIKELY for bucket in buckets):
         raise InvalidOption(
             "the table's file groups are buckets; another index would break that",
             option="hoodie.index.type",

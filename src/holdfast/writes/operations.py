@@ -9,15 +9,16 @@ import pyarrow as pa
 
 from holdfast.config.write import IndexType, WriteSettings
 from holdfast.errors import InvalidOption, InvalidRequest
+from holdfast.format.commits import decode_written_files
 from holdfast.format.schemas import avro_schema
 from holdfast.model.instant import Action, InstantTime
 from holdfast.model.reports import Commit
 from holdfast.table.opened import OpenTable
 from holdfast.table.schema import table_schema
 from holdfast.table.view import View, load_view
-from holdfast.timeline.timeline import load_timeline
+from holdfast.timeline.timeline import load_timeline, read_completed
 from holdfast.writes.fitting import deletion_schema, fitting_schema
-from holdfast.writes.layout import FileGroups, check_index, file_groups
+from holdfast.writes.layout import FileGroups, check_index, check_not_bucketed, file_groups
 from holdfast.writes.merge_task import MergeRequest
 from holdfast.writes.rows import Rows, Written
 from holdfast.writes.task import TaskRequest
@@ -32,9 +33,10 @@ def bulk_insert(table: OpenTable, rows: Rows, settings: WriteSettings) -> Commit
     """Add rows in new file groups, in one pass; keys that exist already are not looked for."""
 
     def act(rows: Rows, task: TaskRequest) -> tuple[Written, Replaced]:
-        groups = _groups(_view(table), settings)
         if settings.index_type is IndexType.BUCKET:
-            return rows.merge(table, _addition(task, groups)), None
+            return rows.merge(table, _addition(task, _groups(_view(table), settings))), None
+        # New file groups need no view of the others, which would list the whole table.
+        check_not_bucketed(_newest_file_ids(table), settings)
         return _laid_out_anew(table, rows, task), None
 
     return _store(table, "BULK_INSERT", rows, settings, act)
@@ -210,6 +212,15 @@ def _groups(view: View, settings: WriteSettings) -> FileGroups:
     groups = file_groups(view.latest())
     check_index(groups, settings)
     return groups
+
+
+def _newest_file_ids(table: OpenTable) -> list[str]:
+    """The file groups of the newest commit that wrote any."""
+    for instant in reversed(load_timeline(table.store).completed_commits):
+        written = decode_written_files(read_completed(table.store, instant))
+        if written:
+            return [file.file_id for file in written]
+    return []
 
 
 def _file_ids(groups: FileGroups, partitions: set[str]) -> Replaced:
