@@ -10,8 +10,6 @@ from holdfast.format.commits import (
     RuntimeStats,
     WriteStat,
     decode_commit,
-    decode_extra_metadata,
-    decode_operation,
     decode_replaced_file_ids,
     decode_writes,
     decode_written_files,
@@ -56,8 +54,6 @@ COMMIT = CommitMetadata(
 DECODERS = (
     decode_commit,
     decode_replaced_file_ids,
-    decode_extra_metadata,
-    decode_operation,
     decode_writes,
     decode_written_files,
 )
@@ -143,8 +139,6 @@ def test_one_question_is_answered_without_the_rest():
     content = encode_commit(COMMIT)
 
     assert decode_replaced_file_ids(content) == {"10": ["old-0", "old-1"], "20": []}
-    assert decode_extra_metadata(content) == {"schema": '{"type":"record"}', "note": None}
-    assert decode_operation(content) == "INSERT_OVERWRITE"
     assert {f.path: f.file_size_in_bytes for f in decode_written_files(content)} == {
         "10/a-0_0-95-135_20240707001302376.parquet": 441556,
         "10/.b-0_20240707001301554.log.1_0-26-85": 1148,
@@ -179,10 +173,6 @@ def test_planned_files_without_path_have_no_size():
     planned = CommitMetadata({"10": [WriteStat("", num_inserts=3)]})
 
     assert decode_written_files(encode_commit(planned)) == []
-
-
-def test_an_operation_that_is_null_is_unknown():
-    assert decode_operation(b'{"partitionToWriteStats":{},"operationType":null}') == "UNKNOWN"
 
 
 @pytest.mark.parametrize("decode", DECODERS)
@@ -296,8 +286,6 @@ def test_single_answers_from_commits_of_hudi_agree_with_the_whole(hudi_table):
     for name, content in _commit_files(hudi_table):
         whole = json.loads(content)
 
-        assert decode_operation(content) == whole["operationType"]
-        assert decode_extra_metadata(content) == whole["extraMetadata"]
         assert decode_replaced_file_ids(content) == whole.get("partitionToReplaceFileIds", {})
         sizes = {f.path: f.file_size_in_bytes for f in decode_written_files(content)}
         if not name.endswith(".inflight"):

@@ -99,14 +99,6 @@ def decode_replaced_file_ids(content: bytes) -> dict[str, list[str]]:
     return _decoded(content, _REPLACED).partition_to_replace_file_ids or {}
 
 
-def decode_extra_metadata(content: bytes) -> dict[str, str | None]:
-    return _decoded(content, _EXTRA).extra_metadata or {}
-
-
-def decode_operation(content: bytes) -> str:
-    return _decoded(content, _OPERATION).operation_type or UNKNOWN_OPERATION
-
-
 def decode_partitions(content: bytes) -> list[str]:
     """The partitions a commit wrote to."""
     return list(_decoded(content, _PARTITIONS).partition_to_write_stats)
@@ -145,14 +137,6 @@ class _Replaced(msgspec.Struct, rename="camel"):
     partition_to_replace_file_ids: dict[str, list[str]] | None = None
 
 
-class _Extra(msgspec.Struct, rename="camel"):
-    extra_metadata: dict[str, str | None] | None = None
-
-
-class _Operation(msgspec.Struct, rename="camel"):
-    operation_type: str | None = None
-
-
 class _Written(msgspec.Struct, rename="camel"):
     partition_to_write_stats: dict[str, list[WrittenFile]]
 
@@ -168,8 +152,6 @@ class _Partitions(msgspec.Struct, rename="camel"):
 
 _COMMIT = msgspec.json.Decoder(CommitMetadata)
 _REPLACED = msgspec.json.Decoder(_Replaced)
-_EXTRA = msgspec.json.Decoder(_Extra)
-_OPERATION = msgspec.json.Decoder(_Operation)
 _WRITTEN = msgspec.json.Decoder(_Written)
 _WRITES = msgspec.json.Decoder(_Writes)
 _PARTITIONS = msgspec.json.Decoder(_Partitions)
