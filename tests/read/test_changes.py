@@ -16,7 +16,7 @@ from harness.hudi_reader import hudi_changes
 from harness.world import memory_world
 from holdfast.cli.arguments import opened
 from holdfast.errors import InvalidRequest, SnapshotExpired, TableDamaged, UnknownInstant, UnsupportedTable
-from holdfast.format.commits import CommitMetadata, WriteStat, decode_extra_metadata, encode_commit
+from holdfast.format.commits import CommitMetadata, WriteStat, decode_commit, encode_commit
 from holdfast.format.schemas import META_COLUMNS
 from holdfast.model.instant import InstantTime, moment_of, time_at
 from holdfast.model.names import parse_base_file
@@ -89,7 +89,7 @@ class Lake:
         first = self.folder / ".hoodie" / f"{self.times[0]}.commit"
         metadata = CommitMetadata(
             {stat.partition_path: [stat]},
-            extra_metadata=decode_extra_metadata(first.read_bytes()),
+            extra_metadata=decode_commit(first.read_bytes()).extra_metadata,
             operation_type="UPSERT" if replaced is None else "INSERT_OVERWRITE",
         )
         if replaced is not None:
