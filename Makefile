@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 MATRIX := oldest default newest
 
-.PHONY: run test test-deep test-matrix lint bench lock preflight clean
+.PHONY: run test test-deep test-matrix test-zookeeper lint bench lock preflight clean
 
 run: preflight $(READY)
 	@$(BIN)/python examples/story.py
@@ -29,6 +29,16 @@ test-matrix: preflight $(MATRIX:%=.venvs/%/.ready)
 	@$(BIN)/uv pip install --quiet --python .venvs/$*/bin/python --require-hashes -r tests/matrix/$*.lock
 	@$(BIN)/uv pip install --quiet --python .venvs/$*/bin/python --no-deps --no-build-isolation -e .
 	@touch $@
+
+# The lock in ZooKeeper against a real server, and against Curator, which Hudi uses.
+ZOOKEEPER := /usr/share/zookeeper/bin/zkServer.sh
+test-zookeeper: preflight $(READY) $(ZOOKEEPER)
+	HOLDFAST_ZOOKEEPER=$(ZOOKEEPER) $(BIN)/pytest tests/zookeeper
+
+$(ZOOKEEPER):
+	@test "$$(id -u)" = 0 && command -v apt-get > /dev/null || { echo "holdfast: ZooKeeper is needed; install Debian's package zookeeper, or run this as root on Debian" >&2; exit 1; }
+	@echo "Installing Debian's ZooKeeper (once, a minute) ..."
+	@apt-get update -qq && apt-get install -qq --no-install-recommends zookeeper > /dev/null
 
 lint: $(READY)
 	$(BIN)/ruff check .

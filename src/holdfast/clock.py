@@ -4,11 +4,18 @@ Everything in Holdfast that asks for the time, waits, repeats something in the
 background or needs a unique name asks a `Clock`.
 """
 
+import logging
+import random
 import threading
 import time
 import uuid
 from collections.abc import Callable
 from typing import Protocol
+
+log = logging.getLogger(__name__)
+
+_EARLIEST = 0.9
+_chance = random.SystemRandom()
 
 
 class Timer(Protocol):
@@ -25,7 +32,12 @@ class Clock(Protocol):
         """Milliseconds on a clock that never goes back and counts suspended time."""
 
     def every_ms(self, interval_ms: int, action: Callable[[], None], *, name: str) -> Timer:
-        """Call `action` every interval, in the background, until stopped."""
+        """Call `action` in the background until stopped.
+
+        It is called once in every interval, a little early by chance, so that
+        many processes do not all act at once. Whatever it raises is logged,
+        and the next call comes.
+        """
 
     def unique(self) -> str:
         """A name nobody else has: 32 hexadecimal digits."""
@@ -59,8 +71,11 @@ class _ThreadTimer(threading.Thread):
         self._stopped = threading.Event()
 
     def run(self) -> None:
-        while not self._stopped.wait(self._interval_s):
-            self._action()
+        while not self._stopped.wait(self._interval_s * _chance.uniform(_EARLIEST, 1)):
+            try:
+                self._action()
+            except Exception as error:  # noqa: BLE001  # the loop that keeps a service alive
+                log.warning("timer.failed", extra={"timer": self.name, "cause": str(error)})
 
     def stop(self) -> None:
         self._stopped.set()

@@ -14,7 +14,7 @@ from holdfast.config.table import TableSettings, new_table_settings
 from holdfast.errors import InvalidOption, InvalidRequest
 from holdfast.host import SystemHost
 from holdfast.model.instant import Instant
-from holdfast.model.reports import Commit, RollbackReport
+from holdfast.model.reports import Commit, RestorePlan, RestoreReport, RollbackReport, Savepoint
 from holdfast.storage.open import location_of, open_store
 from holdfast.table.opened import OpenTable, create_new, open_existing
 from holdfast.table.properties_file import has_settings
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from holdfast.concurrency.heartbeats import HeartbeatStatus
     from holdfast.read.snapshot import Moment
     from holdfast.writes.rows import Rows
 
@@ -214,9 +215,67 @@ class Table:
 
     def roll_back_failed_writes(self) -> list[RollbackReport]:
         """Remove what dead writers left, now instead of at the next write."""
-        from holdfast.services.rollback import roll_back_failed_writes
+        from holdfast.services.rollback import recover
 
-        return list(roll_back_failed_writes(self._opened))
+        return list(recover(self._opened).rolled_back)
+
+    def rollback(self, instant: Moment) -> RollbackReport:
+        """Roll back one pending write, or take back the newest commit.
+
+        `Refused` if commits, a savepoint or a plan stand in the way, `WriterActive`
+        if the write may be running.
+        """
+        from holdfast.services.targets import exact_instant
+        from holdfast.services.undo import roll_back_instant
+
+        return roll_back_instant(self._opened, exact_instant(instant))
+
+    def undo(self) -> RollbackReport:
+        """Take back the newest commit: readers see the table as it was before it."""
+        from holdfast.services.undo import undo
+
+        return undo(self._opened)
+
+    def savepoint(self, instant: Moment | None = None, *, user: str = "", comment: str = "") -> Savepoint:
+        """Keep the files of a commit, by default the newest, so that the table can be restored to it."""
+        from holdfast.services.savepoints import create_savepoint
+
+        return create_savepoint(self._opened, instant, user=user, comment=comment)
+
+    def savepoints(self) -> list[Savepoint]:
+        """All savepoints, oldest first."""
+        from holdfast.services.savepoints import savepoints
+
+        return savepoints(self._opened)
+
+    def delete_savepoint(self, instant: Moment) -> None:
+        """Let the files of a savepointed commit go when a clean wants them."""
+        from holdfast.services.savepoints import delete_savepoint
+        from holdfast.services.targets import exact_instant
+
+        delete_savepoint(self._opened, exact_instant(instant))
+
+    def plan_restore(self, to: Moment) -> RestorePlan:
+        """What `restore` would take back. Changes nothing."""
+        from holdfast.services.restore_plan import plan_restore
+
+        return plan_restore(self._opened, to)
+
+    def restore(self, to: Moment) -> RestoreReport:
+        """Take the table back to a commit, or to the newest one at or before a date and time.
+
+        Everything younger is deleted, and the result is proven before the table
+        is open for writes again. If it was interrupted, the same call resumes it.
+        """
+        from holdfast.services.restore import restore
+
+        return restore(self._opened, to)
+
+    def heartbeats(self) -> list[HeartbeatStatus]:
+        """The signs of life of writes that are not finished, oldest first."""
+        from holdfast.concurrency.heartbeats import heartbeats
+
+        return heartbeats(self._opened)
 
     def _write(self, operation: str, rows: DataFrame | pa.Table, options: Mapping[str, str] | None) -> Commit:
         from holdfast.config.write import WriteSettings

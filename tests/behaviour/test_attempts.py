@@ -13,7 +13,7 @@ from harness.world import memory_world, table_of
 from holdfast.config.write import WriteSettings
 from holdfast.errors import Fenced
 from holdfast.format.commits import WriteStat
-from holdfast.services.rollback import roll_back_failed_writes
+from holdfast.services.rollback import recover
 from holdfast.storage.store import Store
 from holdfast.table.markers import CREATE, MERGE, instants_with_markers, read_markers
 from holdfast.writes import operations
@@ -54,6 +54,9 @@ class AttemptedRows:
         slot = pa.array(np.zeros(self.table.num_rows, dtype=np.int64))
         batches = self.table.append_column(SLOT, slot).to_batches()
         return self._run(table.store, lambda store, attempt: merge_rows(store, request, attempt, batches))
+
+    def cancel(self):
+        """A test's task is over before anybody could cancel it."""
 
     def _run(self, store, body):
         raise NotImplementedError
@@ -160,7 +163,7 @@ def test_an_attempt_that_ends_after_the_rollback_withdraws_its_file(world, case)
     with pytest.raises(Fenced):
         list(attempt)
 
-    roll_back_failed_writes(world.open())
+    recover(world.open())
     check_at_rest(world.open())
     assert visible_rows(world.open()) == {OLD}
 

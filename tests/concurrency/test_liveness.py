@@ -14,7 +14,7 @@ from harness.world import SimulatedHost, World, memory_world, rows
 from holdfast.errors import WriterActive
 from holdfast.host import Liveness, Owner, SystemHost, heartbeat_thread
 from holdfast.model.names import HEARTBEAT_FOLDER
-from holdfast.services.rollback import roll_back_failed_writes
+from holdfast.services.rollback import recover
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_a_write_refuses_while_another_is_provably_alive(interrupted):
 def test_rolling_back_failed_writes_leaves_a_living_one_alone(interrupted):
     watcher = World(interrupted.store, interrupted.clock, SimulatedHost(1, Liveness.ALIVE))
 
-    assert roll_back_failed_writes(watcher.open()) == ()
+    assert recover(watcher.open()).rolled_back == ()
     assert interrupted.store.paths(HEARTBEAT_FOLDER) != []
 
 

@@ -2,7 +2,7 @@ import pytest
 
 from holdfast.config.options import HONOURED
 from holdfast.config.table import new_table_settings
-from holdfast.config.write import WriteSettings
+from holdfast.config.write import FailedWritesPolicy, WriteSettings
 from holdfast.errors import InvalidOption, UnsupportedTable
 
 
@@ -23,7 +23,10 @@ def test_every_spelling_of_an_honoured_option_is_accepted():
         "parallelism": "3",
         "heartbeat_interval_ms": "5000",
         "failed_writes_policy": "eager",
+        "heartbeat_misses": "3",
         "concurrency_mode": "single_writer",
+        "conflict_retries": "4",
+        "detects_conflicts_early": "true",
     }
     assert set(values) == set(HONOURED)
     for setting, names in HONOURED.items():
@@ -50,8 +53,17 @@ def test_the_newer_spelling_wins():
         ({"hoodie.parquet.max.file.size": "1"}, "at least 1024"),
         ({"hoodie.parquet.compression.codec": "rar"}, "zstd"),
         ({"hoodie.client.heartbeat.interval_in_ms": "10"}, "at least 1000"),
-        ({"hoodie.write.concurrency.mode": "optimistic_concurrency_control"}, "SINGLE_WRITER"),
-        ({"hoodie.clean.failed.writes.policy": "LAZY"}, "EAGER"),
+        ({"hoodie.write.concurrency.mode": "non_blocking_concurrency_control"}, "SINGLE_WRITER"),
+        ({"hoodie.clean.failed.writes.policy": "sometimes"}, "EAGER, LAZY, NEVER"),
+        (
+            {
+                "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
+                "hoodie.cleaner.policy.failed.writes": "EAGER",
+            },
+            "use LAZY",
+        ),
+        ({"hoodie.client.heartbeat.tolerable.misses": "0"}, "at least 1"),
+        ({"hoodie.write.lock.wait_time_ms": "1"}, "no lock provider"),
         ({"hoodie.index.type": "RECORD_INDEX"}, "GLOBAL_SIMPLE"),
         ({"hoodie.combine.before.insert": "yes"}, "true or false"),
         ({"hoodie.bucket.index.num.buckets": "0"}, "at least 1"),
@@ -61,6 +73,14 @@ def test_the_newer_spelling_wins():
 def test_an_option_that_cannot_be_honoured_says_why(options, said):
     with pytest.raises(InvalidOption, match=said):
         WriteSettings.from_options(options)
+
+
+def test_many_writers_remove_failed_writes_lazily_unless_told_otherwise():
+    mode = {"hoodie.write.concurrency.mode": "optimistic_concurrency_control"}
+
+    assert WriteSettings.from_options(mode).failed_writes_policy is FailedWritesPolicy.LAZY
+    never = mode | {"hoodie.clean.failed.writes.policy": "NEVER"}
+    assert WriteSettings.from_options(never).failed_writes_policy is FailedWritesPolicy.NEVER
 
 
 def settings_for(**changes):

@@ -16,7 +16,7 @@ from harness.faults import Crash, CrashingStore, RecordingStore
 from harness.world import Row, World, memory_world, table_of
 from holdfast.config.write import IndexType, WriteSettings
 from holdfast.errors import TableExists
-from holdfast.services.rollback import roll_back_failed_writes
+from holdfast.services.rollback import recover
 from holdfast.table.properties_file import change_settings, has_settings
 from holdfast.timeline.timeline import load_timeline
 
@@ -160,7 +160,7 @@ def _dead(act: Act, *, last: str, start: Callable[[], World] = clean_table) -> C
 
 
 def _roll_back(world: World) -> object:
-    return roll_back_failed_writes(world.open())
+    return recover(world.open())
 
 
 def _one(key: str, city: str) -> Rows:

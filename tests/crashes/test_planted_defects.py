@@ -16,6 +16,7 @@ from holdfast.errors import HoldfastError
 from holdfast.model.instant import State
 from holdfast.model.names import LEDGER_FOLDER, META_FOLDER, BaseFileName, heartbeat_path, instant_file
 from holdfast.services import rollback
+from holdfast.services.rollback import Recovery
 from holdfast.table import markers
 from holdfast.table.view import load_view
 from holdfast.timeline.ledger import Aborted
@@ -98,10 +99,10 @@ def test_a_rollback_that_does_not_fence_is_found(monkeypatch):
 
 
 def test_instant_files_deleted_first_and_without_a_stored_plan_are_found(monkeypatch):
-    def unstored(table, write, rollback_time):
+    def unstored(table, write, aborted):
         return rollback.plan_rollback(table, write)
 
-    def instant_first(table, write, doomed):
+    def instant_first(table, write, doomed, *, is_revoked):
         for state in (State.INFLIGHT, State.REQUESTED):
             table.store.delete(instant_file(write.time, write.action, state))
         markers.delete_markers(table.store, write.time)
@@ -129,7 +130,7 @@ def test_a_decision_written_without_compare_and_set_is_found(monkeypatch):
 
 
 def test_a_recovery_that_never_rolls_back_is_found(monkeypatch):
-    monkeypatch.setattr(transaction, "roll_back_failed_writes", lambda table: ())
+    monkeypatch.setattr(transaction, "recover", lambda table, **_: Recovery((), ()))
 
     assert matrix_finds_it()
 

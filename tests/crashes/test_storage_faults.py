@@ -7,7 +7,7 @@ from harness.checker import check_at_any_time, check_at_rest, visible_ids, visib
 from harness.faults import FailingStore, RecordingStore
 from harness.world import table_of
 from holdfast.errors import OutcomeUnknown, StorageUnavailable
-from holdfast.services.rollback import roll_back_failed_writes
+from holdfast.services.rollback import recover
 
 WRITES = {"insert": INSERT, "upsert": UPSERT, "insert_overwrite": OVERWRITE}
 
@@ -67,7 +67,7 @@ def test_a_commit_that_cannot_be_shown_says_so_and_is_shown_by_the_next_operatio
     with pytest.raises(OutcomeUnknown, match="do not write the rows again"):
         write.run(world.on(FailingStore(world.store, publish, applied=False, persistent=True)))
     assert visible_rows(world.open()) == OLD
-    roll_back_failed_writes(world.open())
+    recover(world.open())
 
     assert visible_rows(world.open()) == write.effect(OLD)
 

@@ -6,8 +6,10 @@ Numbers are those of docs/internals/invariants.md.
 from __future__ import annotations
 
 from harness.world import Row, row_list
+from holdfast.concurrency.heartbeats import CLOCK_FILE
 from holdfast.format.commits import NO_PREVIOUS_COMMIT, decode_commit
 from holdfast.format.ledger_entries import EntryKind, decode_entry
+from holdfast.format.restores import decode_restore_metadata
 from holdfast.format.rollbacks import decode_rollback_metadata
 from holdfast.model.instant import Action, State
 from holdfast.model.names import (
@@ -68,6 +70,8 @@ def check_at_any_time(table: OpenTable) -> None:
         metadata = decode_commit(
             table.store.read(instant_file(instant.time, instant.action, State.COMPLETED))
         )
+        if instant.time in state.aborted and state.aborted[instant.time].revoked_by is not None:
+            continue  # Taken back, and not yet withdrawn.
         for stats in metadata.partition_to_write_stats.values():
             for stat in stats:
                 stored = table.store.stat(stat.path)
@@ -81,10 +85,10 @@ def check_at_any_time(table: OpenTable) -> None:
     both = state.committed.keys() & state.aborted.keys()
     if both:
         raise Violation(f"I4: two outcomes for {sorted(both)}")
-    published = [instant.time for instant in timeline.completed_commits]
+    published = {instant.time for instant in timeline.completed_commits} - state.aborted.keys()
     in_ledger = sorted(state.committed, key=lambda time: state.committed[time].slot)
-    if published != in_ledger[: len(published)]:
-        raise Violation(f"I7: published {published}, decided {in_ledger}")
+    if published != set(in_ledger[: len(published)]):
+        raise Violation(f"I7: published {sorted(published)}, decided {in_ledger}")
 
 
 def _check_versions(table: OpenTable, timeline: Timeline) -> None:
@@ -119,6 +123,9 @@ def check_at_rest(table: OpenTable) -> None:
     if set(state.committed) != {instant.time for instant in timeline.completed_commits}:
         raise Violation("I1: the timeline does not show what the ledger decided")
     for time, aborted in state.aborted.items():
+        if aborted.restore is not None:
+            _check_restored(table, time, aborted.restore)
+            continue
         done = instant_file(aborted.rollback, Action.ROLLBACK, State.COMPLETED)
         metadata = decode_rollback_metadata(table.store.read(done))
         if metadata.commits != (time,):
@@ -130,10 +137,20 @@ def check_at_rest(table: OpenTable) -> None:
         raise Violation(f"I2: left over: {table.store.leftovers()}")
 
 
+def _check_restored(table: OpenTable, time: str, restore: str) -> None:
+    done = instant_file(restore, Action.RESTORE, State.COMPLETED)
+    metadata = decode_restore_metadata(table.store.read(done))
+    if time not in {one.time for one in metadata.instants}:
+        raise Violation(f"I10: restore {restore} removed {metadata.instants}, not {time}")
+
+
 def _referenced(table: OpenTable) -> set[str]:
     store: Store = table.store
     timeline = load_timeline(store)
-    known = {PROPERTIES_FILE, *store.paths(LEDGER_FOLDER), *store.paths(CHECKPOINT_FOLDER)}
+    known = {PROPERTIES_FILE, CLOCK_FILE, *store.paths(LEDGER_FOLDER), *store.paths(CHECKPOINT_FOLDER)}
+    # What was taken back may have been the first to write to a partition.
+    if any(aborted.revoked_by is not None for aborted in whole_ledger(store).aborted.values()):
+        known |= {path for path in store.paths("") if path.endswith(PARTITION_METAFILE)}
     for instant in timeline.instants:
         known |= {instant_file(instant.time, instant.action, state) for state in State}
     for instant in timeline.completed_commits:

@@ -54,6 +54,20 @@ class SimulatedClock:
 
 
 @dataclass(frozen=True)
+class WrongClock:
+    """The clock of somebody whose wall clock is wrong by so much."""
+
+    right: SimulatedClock
+    wrong_by_ms: int
+
+    def now_ms(self) -> int:
+        return self.right.now_ms() + self.wrong_by_ms
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.right, name)
+
+
+@dataclass(frozen=True)
 class SimulatedHost:
     """A host that gives one answer about everybody else."""
 

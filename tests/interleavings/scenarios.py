@@ -17,37 +17,51 @@ import pyarrow as pa
 from harness.checker import check_at_any_time, check_at_rest, visible_rows
 from harness.explorer import Run, Schedule, run_schedule
 from harness.faults import Crash, CrashingStore, InterruptedStore, RecordingStore
-from harness.world import Row, SimulatedHost, World, memory_world, table_of
-from holdfast.config.write import WriteSettings
-from holdfast.errors import Fenced, WriterActive
+from harness.world import Row, SimulatedHost, World, WrongClock, memory_world, table_of
+from holdfast.config.write import (
+    HEARTBEAT_TIMEOUT_MS,
+    ConcurrencyMode,
+    FailedWritesPolicy,
+    WriteSettings,
+)
+from holdfast.errors import Fenced, HoldfastError, Refused, WriteConflict, WriterActive
 from holdfast.format.ledger_entries import EntryKind, decode_entry
 from holdfast.host import Liveness
 from holdfast.model.names import LEDGER_FOLDER
 from holdfast.model.reports import Commit
-from holdfast.services.rollback import roll_back_failed_writes
+from holdfast.services.rollback import recover
+from holdfast.services.undo import undo
 from holdfast.storage.store import Store
 
 Rows = dict[str, Row]
 """By key."""
 
+REFUSALS = (Fenced, WriterActive, WriteConflict, Refused)
+DAY_MS = 24 * 3600 * 1000
+
 OLD: Rows = {row[0]: row for row in (("old1", "paris", 1.0), ("old2", "paris", 2.0), ("old3", "rome", 3.0))}
 LAST = ("last", "paris", 9.0)
 
 _SETTINGS = WriteSettings(fills_missing_columns=True)
+_SHARED = WriteSettings(
+    fills_missing_columns=True,
+    concurrency_mode=ConcurrencyMode.OPTIMISTIC,
+    failed_writes_policy=FailedWritesPolicy.LAZY,
+)
 
 
 @dataclass(frozen=True)
 class Writer:
     """An actor that writes, and what its write does to the rows there are."""
 
-    act: Callable[[World], Commit]
+    act: Callable[..., Commit]
     effect: Callable[[Rows], Rows]
 
-    def __call__(self, world: World) -> Commit | Fenced | WriterActive:
+    def __call__(self, world: World) -> Commit | HoldfastError:
         """What the writer was told."""
         try:
             return self.act(world)
-        except (Fenced, WriterActive) as refused:
+        except REFUSALS as refused:
             return refused
 
 
@@ -64,6 +78,9 @@ class Scenario:
     others: Liveness = Liveness.UNKNOWN
     """What every actor believes of the owners of unfinished writes."""
     checkpoint_after: int = 50
+    clocks_wrong_by_ms: tuple[int, ...] = ()
+    first: tuple[Callable[[Rows], Rows], ...] = (lambda _: dict(OLD),)
+    """What the commits of the start state did."""
 
     def run(self, schedule: Schedule, *, asleep: int | None = None) -> Run:
         """Run one schedule, then check the world as it lies there and after one more write."""
@@ -73,7 +90,8 @@ class Scenario:
         def actor(index: int) -> Callable[[Store], object]:
             # The host of the start state is number 0.
             host = SimulatedHost(index + 1, self.others)
-            return lambda store: self.actors[index](World(store, clock, host, self.checkpoint_after))
+            own = WrongClock(clock, self.clocks_wrong_by_ms[index]) if self.clocks_wrong_by_ms else clock
+            return lambda store: self.actors[index](World(store, own, host, self.checkpoint_after))
 
         actors = [actor(index) for index in range(len(self.actors))]
         run = run_schedule(store, actors, schedule, asleep=asleep)
@@ -100,7 +118,7 @@ class Scenario:
 
     def _check(self, world: World, run: Run) -> None:
         failures = [outcome for outcome in run.outcomes if isinstance(outcome, BaseException)]
-        refused = [failure for failure in failures if isinstance(failure, Fenced | WriterActive)]
+        refused = [failure for failure in failures if isinstance(failure, REFUSALS)]
         assert failures == refused, f"an actor failed: {failures!r}"
         check_at_any_time(world.open())
         self._check_told(world, run)
@@ -117,25 +135,34 @@ class Scenario:
         committed = {entry.instant for entry in _entries(world.store) if entry.kind is EntryKind.COMMIT}
         told = {outcome.instant for outcome in run.outcomes if isinstance(outcome, Commit)}
         assert told <= committed, f"I13: acknowledged {told}, committed {committed}"
-        writers = {number for number, _ in self._committed(world.store)}
+        writers = {number for number, _ in self._standing(world.store)}
         for number, outcome in enumerate(run.outcomes):
-            is_refused = isinstance(outcome, Fenced | WriterActive)
+            is_refused = isinstance(outcome, REFUSALS)
             assert not (is_refused and number in writers), f"I14: refused and committed: {outcome!r}"
 
     def _check_rows(self, world: World, moment: str, *later: Row) -> None:
-        expected = dict(OLD)
-        for _, writer in self._committed(world.store):
-            expected = writer.effect(expected)
+        expected: Rows = {}
+        for _, effect in self._standing(world.store):
+            expected = effect(expected)
         seen = visible_rows(world.open()) - frozenset(later)
         assert seen == frozenset(expected.values()), f"I1, {moment}: {sorted(seen)}, not {expected}"
 
-    def _committed(self, store: Store) -> list[tuple[int, Writer]]:
-        """The writers of this scenario whose writes were committed, in the ledger's order."""
+    def _standing(self, store: Store) -> list[tuple[int, Callable[[Rows], Rows]]]:
+        """Who committed what stands, and what it did to the rows, in the ledger's order.
+
+        The start state counts as number -1; what was written after the scenario is left out.
+        """
         entries = _entries(store)
         owners = {entry.instant: entry.owner for entry in entries if entry.kind is EntryKind.BEGIN}
-        numbers = [owners[e.instant].pid - 1 for e in entries if e.kind is EntryKind.COMMIT]
-        found = [(number, self.actors[number]) for number in numbers if number >= 0]
-        return [(number, writer) for number, writer in found if isinstance(writer, Writer)]
+        taken_back = {one.instant for entry in entries for one in entry.revoked}
+        first = iter(self.first)
+        standing = []
+        for instant in (entry.instant for entry in entries if entry.kind is EntryKind.COMMIT):
+            number = owners[instant].pid - 1
+            effect = next(first, None) if number < 0 else self.actors[number].effect
+            if effect is not None and instant not in taken_back:
+                standing.append((number, effect))
+        return standing
 
 
 def _entries(store: Store):
@@ -153,10 +180,16 @@ def _step_of_commit(scenario: Scenario) -> int:
 
 def _rows_writer(operation: str, effect: Callable[[Rows, Rows], Rows], *rows: Row) -> Writer:
     mine = {row[0]: row for row in rows}
-    return Writer(
-        lambda world: world.write(operation, table_of(mine.values()), _SETTINGS),
-        lambda table: effect(table, mine),
-    )
+
+    def act(world: World, settings: WriteSettings = _SETTINGS) -> Commit:
+        return world.write(operation, table_of(mine.values()), settings)
+
+    return Writer(act, lambda table: effect(table, mine))
+
+
+def _sharing(writer: Writer, settings: WriteSettings = _SHARED) -> Writer:
+    """The same writer, admitting others at the same time."""
+    return Writer(lambda world: writer.act(world, settings), writer.effect)
 
 
 def _insert(key: str) -> Writer:
@@ -195,7 +228,7 @@ _delete_paris = Writer(
 
 
 def _roll_back(world: World) -> object:
-    return roll_back_failed_writes(world.open())
+    return recover(world.open())
 
 
 @cache
@@ -219,6 +252,24 @@ def _dead(writer: Writer) -> World:
 
 
 @cache
+def _two_commits() -> World:
+    world = _clean().copy()
+    _second.act(world)
+    return world
+
+
+@cache
+def _unpublished() -> World:
+    """A writer died when it was decided, before anybody could see it."""
+    world, counted = _clean().copy(), _clean().copy()
+    recorder = RecordingStore(counted.store)
+    _second.act(counted.on(recorder))
+    with suppress(Crash):
+        _second.act(world.on(CrashingStore(world.store, recorder.last(LEDGER_FOLDER), after=True)))
+    return world
+
+
+@cache
 def _dead_insert() -> World:
     return _dead(_insert("dead"))
 
@@ -228,9 +279,23 @@ def _dead_upsert() -> World:
     return _dead(_upsert(("old1", "paris", -1.0), ("dead", "rome", -1.0)))
 
 
-def _with_tip(world: World) -> Commit:
+def _with_tip(world: World, settings: WriteSettings = _SETTINGS) -> Commit:
     rows = table_of([("a", "paris", 10.0)])
-    return world.write("upsert", rows.append_column("tip", pa.array([5])))
+    return world.write("upsert", rows.append_column("tip", pa.array([5])), settings)
+
+
+def _roll_back_expired(world: World) -> object:
+    """Everybody's heartbeat has expired when this one looks."""
+    clock = world.clock.right if isinstance(world.clock, WrongClock) else world.clock
+    clock.now += 2 * HEARTBEAT_TIMEOUT_MS
+    return recover(world.open(), policy=FailedWritesPolicy.LAZY)
+
+
+def _undo(world: World) -> object:
+    try:
+        return undo(world.open())
+    except REFUSALS as refused:
+        return refused
 
 
 _first = _upsert(("old1", "paris", 10.0), ("a", "paris", 10.0))
@@ -239,7 +304,9 @@ _deletion = _delete(("old1", "paris", 0.0), ("old3", "rome", 0.0))
 _evolution = Writer(_with_tip, lambda table: table | {"a": ("a", "paris", 10.0, "tip=5")})
 _replacement = _overwrite(("old2", "paris", 30.0))
 
-SCENARIOS = (
+_in_rome = _upsert(("old3", "rome", 30.0))
+
+ONE_WRITER = (
     Scenario("writer and writer", _clean, (_add("a"), _add("b"))),
     Scenario("writer and rollback", _clean, (_add("a"), _roll_back)),
     Scenario("writer and rollback after a dead writer", _dead_insert, (_add("a"), _roll_back)),
@@ -259,3 +326,55 @@ SCENARIOS = (
     Scenario("upsert and upsert that adds a column", _clean, (_second, _evolution)),
     Scenario("deleted partition and insert into it", _clean, (_delete_paris, _insert("a"))),
 )
+
+MANY_WRITERS = (
+    Scenario("sharing writers", _clean, (_sharing(_add("a")), _sharing(_add("b")))),
+    Scenario("sharing upserts of one row", _clean, (_sharing(_first), _sharing(_second))),
+    Scenario("sharing upserts of different file groups", _clean, (_sharing(_first), _sharing(_in_rome))),
+    Scenario(
+        "sharing upserts that add one key", _clean, (_sharing(_first), _sharing(_upsert(("a", "paris", 9.0))))
+    ),
+    Scenario("sharing upsert and overwrite", _clean, (_sharing(_first), _sharing(_replacement))),
+    Scenario("sharing upsert and delete", _clean, (_sharing(_first), _sharing(_deletion))),
+    Scenario("sharing upserts, one adds a column", _clean, (_sharing(_in_rome), _sharing(_evolution))),
+    Scenario("sharing writer and one that is alone", _clean, (_sharing(_first), _second)),
+    Scenario(
+        "sharing writer and a rollback of the expired", _clean, (_sharing(_add("a")), _roll_back_expired)
+    ),
+    Scenario(
+        "sharing upsert and a rollback of the expired after a dead upsert",
+        _dead_upsert,
+        (_sharing(_first), _roll_back_expired),
+    ),
+    Scenario(
+        "two sharing writers and a rollback of the expired",
+        _clean,
+        (_sharing(_first), _sharing(_in_rome), _roll_back_expired),
+    ),
+    Scenario(
+        "sharing writers with wrong clocks",
+        _clean,
+        (_sharing(_first), _sharing(_second)),
+        clocks_wrong_by_ms=(DAY_MS, -DAY_MS),
+    ),
+    Scenario(
+        "sharing writer and a rollback with wrong clocks",
+        _clean,
+        (_sharing(_first), _roll_back_expired),
+        clocks_wrong_by_ms=(DAY_MS, -DAY_MS),
+    ),
+)
+
+_TWO = ((lambda _: dict(OLD)), _second.effect)
+
+TAKING_BACK = (
+    Scenario("writer and undo", _clean, (_first, _undo)),
+    Scenario("sharing writer and undo", _clean, (_sharing(_first), _undo)),
+    Scenario("sharing writer of another file group and undo", _clean, (_sharing(_add("a")), _undo)),
+    Scenario("undo and undo", _two_commits, (_undo, _undo), first=_TWO),
+    Scenario("undo and rollback", _clean, (_undo, _roll_back)),
+    Scenario("undo and undo after an unpublished write", _unpublished, (_undo, _undo), first=_TWO),
+    Scenario("undo, rollback and writer", _two_commits, (_undo, _roll_back, _sharing(_in_rome)), first=_TWO),
+)
+
+SCENARIOS = (*ONE_WRITER, *MANY_WRITERS, *TAKING_BACK)

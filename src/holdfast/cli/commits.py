@@ -7,6 +7,7 @@ import click
 
 from holdfast.cli.arguments import limit_option, opened, table_command
 from holdfast.cli.output import Bytes, print_json, print_line, print_table
+from holdfast.cli.restore import asking, refuse_to_ask, run_rollback
 from holdfast.format.commits import NO_PREVIOUS_COMMIT, WriteStat
 from holdfast.read.history import CommitRecord, commit_record, commit_records
 
@@ -133,6 +134,34 @@ def showfiles(path: str, *, time: str, as_json: bool, storage_options: Mapping[s
         print_json({"commit_time": time, "files": [_file_document(*one) for one in found]})
     else:
         print_table(_FILES, [_file_row(*one) for one in found])
+
+
+@commit.command("rollback")
+@table_command
+@click.option("--commit", "time", required=True, metavar="T", help="The commit's time.")
+@asking
+def rollback(
+    path: str, *, time: str, yes: bool, dry_run: bool, as_json: bool, storage_options: Mapping[str, str]
+) -> None:
+    """Take back the newest commit of the table at PATH, or roll back a write that did not finish.
+
+    \b
+    Example: holdfast commit rollback lake/trips --commit 20240131093000123
+    """
+    # Loaded here because it needs Arrow, which other commands must not wait for.
+    from holdfast.services.previews import preview_rollback
+    from holdfast.services.targets import exact_instant
+    from holdfast.services.undo import roll_back_instant
+
+    refuse_to_ask(as_json=as_json, yes=yes, dry_run=dry_run)
+    table = opened(path, storage_options)
+    run_rollback(
+        preview_rollback(table, exact_instant(time)),
+        lambda planned: roll_back_instant(table, planned),
+        yes=yes,
+        dry_run=dry_run,
+        as_json=as_json,
+    )
 
 
 def _stats(record: CommitRecord) -> Iterable[WriteStat]:

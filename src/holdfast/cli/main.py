@@ -23,10 +23,14 @@ from holdfast.cli.commits import commit, commits
 from holdfast.cli.create import create
 from holdfast.cli.failures import DONE, FAILED, INTERRUPTED, WRONG_USAGE, exit_code, one_line, printable
 from holdfast.cli.fsview import fsview
+from holdfast.cli.heartbeats import heartbeats
 from holdfast.cli.read import read
+from holdfast.cli.restore import restore, undo
 from holdfast.cli.rollbacks import rollbacks
+from holdfast.cli.savepoints import savepoint, savepoints
 from holdfast.cli.show import show
 from holdfast.cli.timeline import timeline
+from holdfast.cli.verify import repair, verify
 from holdfast.cli.write import write
 
 _NAME = "holdfast"
@@ -90,7 +94,24 @@ def cli() -> None:
     """
 
 
-for _command in (create, show, write, read, timeline, commits, commit, fsview, rollbacks):
+for _command in (
+    create,
+    show,
+    write,
+    read,
+    timeline,
+    commits,
+    commit,
+    fsview,
+    rollbacks,
+    savepoints,
+    savepoint,
+    restore,
+    undo,
+    heartbeats,
+    verify,
+    repair,
+):
     cli.add_command(_command)
 
 

@@ -7,17 +7,13 @@ import click
 
 from holdfast.cli.arguments import opened, table_command
 from holdfast.cli.output import counted, print_json, print_line, print_table
+from holdfast.concurrency.heartbeats import heartbeats
+from holdfast.config.write import FailedWritesPolicy
 from holdfast.errors import InvalidRequest
 from holdfast.model.instant import Instant
 from holdfast.model.reports import RollbackReport
 from holdfast.read.history import RollbackRecord, rollback_records
-from holdfast.services.rollback import (
-    FailedWrite,
-    abandoned_writes,
-    is_alive,
-    plan_rollback,
-    roll_back_failed_writes,
-)
+from holdfast.services.rollback import FailedWrite, failed_writes, plan_rollback, recover, sort_out
 from holdfast.table.opened import OpenTable
 from holdfast.timeline.timeline import load_timeline
 
@@ -46,7 +42,7 @@ class Plan:
 
     doomed: tuple[Doomed, ...]
     running: tuple[FailedWrite, ...]
-    """Writes whose owner is alive; they are left alone."""
+    """Writes that may be running; they are left alone."""
     unpublished: tuple[Instant, ...]
     """Commits that are decided and not yet visible; they are made so."""
 
@@ -82,8 +78,9 @@ def show(path: str, *, as_json: bool, storage_options: Mapping[str, str]) -> Non
 def run(path: str, *, yes: bool, dry_run: bool, as_json: bool, storage_options: Mapping[str, str]) -> None:
     """Roll back the failed writes of the table at PATH now, instead of at the next write.
 
-    Writes whose process is alive are left alone. Commits that a writer decided
-    and died before showing are shown.
+    Writes whose process is alive, or that admit others and whose heartbeat has
+    not expired, are left alone. Commits that a writer decided and died before
+    showing are shown.
 
     \b
     Example: holdfast rollbacks run lake/trips --dry-run
@@ -99,7 +96,7 @@ def run(path: str, *, yes: bool, dry_run: bool, as_json: bool, storage_options: 
         if plan.doomed and not yes:
             question = f"Roll back {counted(len(plan.doomed), 'failed write')}?"
             click.confirm(question, default=False, abort=True, err=True)
-        reports = roll_back_failed_writes(table)
+        reports = recover(table).rolled_back
     if as_json:
         print_json(_document(plan, reports, is_dry_run=dry_run))
     else:
@@ -118,23 +115,26 @@ def report_document(report: RollbackReport) -> dict[str, object]:
 
 def _plan(table: OpenTable) -> Plan:
     timeline, state = load_timeline(table.store), table.ledger.read()
-    begun = [FailedWrite(time, found.action, found.owner, None) for time, found in state.begun.items()]
+    statuses = {status.instant: status for status in heartbeats(table)}
+    failed = failed_writes(table, timeline, state)
+    abandoned, left = sort_out(table, failed, statuses, policy=FailedWritesPolicy.EAGER)
     return Plan(
         doomed=tuple(
             Doomed(
                 write,
                 tuple(file for request in plan_rollback(table, write).requests for file in request.files),
             )
-            for write in abandoned_writes(table, timeline, state)
+            for write in abandoned
         ),
-        running=tuple(write for write in begun if is_alive(table, write)),
+        running=left,
         unpublished=tuple(instant for instant in timeline.pending_writes if instant.time in state.committed),
     )
 
 
 def _print_plan(plan: Plan) -> None:
     for write in plan.running:
-        print_line(f"left alone: {write.action} {write.time}, still written by {write.owner}")
+        owner = write.owner or "another program"
+        print_line(f"left alone: {write.action} {write.time}, may still be written by {owner}")
     for instant in plan.unpublished:
         print_line(f"to be shown: {instant.action} {instant.time}, committed by a writer that died")
     if not plan.doomed:

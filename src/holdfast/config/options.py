@@ -6,6 +6,7 @@ Option strings exist only in this package. Everything else sees typed settings.
 import difflib
 from collections.abc import Mapping
 
+from holdfast.config.locks import LOCK_OPTIONS
 from holdfast.errors import InvalidOption
 
 HONOURED: Mapping[str, tuple[str, ...]] = {
@@ -30,11 +31,14 @@ HONOURED: Mapping[str, tuple[str, ...]] = {
         "hoodie.delete.shuffle.parallelism",
     ),
     "heartbeat_interval_ms": ("hoodie.client.heartbeat.interval_in_ms",),
+    "heartbeat_misses": ("hoodie.client.heartbeat.tolerable.misses",),
     "failed_writes_policy": (
         "hoodie.clean.failed.writes.policy",
         "hoodie.cleaner.policy.failed.writes",
     ),
     "concurrency_mode": ("hoodie.write.concurrency.mode",),
+    "conflict_retries": ("hoodie.write.num.retries.on.conflict.failures",),
+    "detects_conflicts_early": ("hoodie.write.concurrency.early.conflict.detection.enable",),
 }
 """Setting → its option names, newest spelling first."""
 
@@ -59,7 +63,6 @@ _KNOWN_ONLY = frozenset(
         "hoodie.cleaner.policy",
         "hoodie.cleaner.trigger.max.commits",
         "hoodie.cleaner.parallelism",
-        "hoodie.client.heartbeat.tolerable.misses",
         "hoodie.compact.inline",
         "hoodie.datasource.hive_sync.enable",
         "hoodie.datasource.insert.dup.policy",
@@ -83,21 +86,22 @@ _KNOWN_ONLY = frozenset(
         "hoodie.table.name",
         "hoodie.table.ordering.fields",
         "hoodie.table.precombine.field",
-        "hoodie.write.lock.provider",
-        "hoodie.write.num.retries.on.conflict.failures",
     }
 )
 """Hudi's options that a write does not honour yet. Ignoring one would be a silent lie."""
 
 
+_OF_LOCKS = frozenset(name for names in LOCK_OPTIONS.values() for name in names)
+
+
 def recognise(options: Mapping[str, str]) -> dict[str, str]:
-    """The options by setting; `InvalidOption` for any that cannot be honoured."""
+    """The options by setting; `InvalidOption` for any that cannot be honoured. Locks have their own."""
     settings_of = {name: setting for setting, names in HONOURED.items() for name in names}
     found: dict[str, str] = {}
-    for name in sorted(options, key=lambda name: _rank(name, settings_of)):
+    for name in sorted(options.keys() - _OF_LOCKS, key=lambda name: _rank(name, settings_of)):
         setting = settings_of.get(name)
         if setting is None:
-            raise _unhonoured(name, known=[*settings_of, *_KNOWN_ONLY])
+            raise _unhonoured(name, known=[*settings_of, *_OF_LOCKS, *_KNOWN_ONLY])
         found.setdefault(setting, str(options[name]))
     return found
 

@@ -5,21 +5,32 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, Self
 
+from holdfast.config.locks import LockSettings
 from holdfast.config.options import HONOURED, recognise
 from holdfast.errors import InvalidOption
 
 CODECS = ("zstd", "snappy", "gzip", "lz4", "uncompressed")
 _FLAGS = {"true": True, "false": False}
+HEARTBEAT_TIMEOUT_MS = 120_000
+"""How old a heartbeat may be by default: two intervals of a minute."""
 _BUCKETS_MAX = 100_000_000
 """A bucket's number is the first eight digits of its file ids."""
 
 
 class FailedWritesPolicy(StrEnum):
+    """When the traces of failed writes are removed."""
+
     EAGER = "EAGER"
+    """When the next write begins: for tables with one writer."""
+    LAZY = "LAZY"
+    """When their heartbeat has expired: for tables with many writers."""
+    NEVER = "NEVER"
+    """When somebody asks for it."""
 
 
 class ConcurrencyMode(StrEnum):
     SINGLE_WRITER = "SINGLE_WRITER"
+    OPTIMISTIC = "OPTIMISTIC_CONCURRENCY_CONTROL"
 
 
 class BucketEngine(StrEnum):
@@ -67,8 +78,16 @@ class WriteSettings:
     parallelism: int = 0
     """Tasks that merge; 0 lets the engine choose."""
     heartbeat_interval_ms: int = 60_000
+    heartbeat_misses: int = 2
+    """Beats that may be missed before a writer counts as gone."""
     failed_writes_policy: FailedWritesPolicy = FailedWritesPolicy.EAGER
     concurrency_mode: ConcurrencyMode = ConcurrencyMode.SINGLE_WRITER
+    conflict_retries: int = 0
+    """How often a write is made anew after a conflict."""
+    detects_conflicts_early: bool = False
+    """Whether tasks look for markers of other writers on their file groups."""
+    lock: LockSettings | None = None
+    """What keeps out programs that do not know the ledger."""
 
     def __post_init__(self) -> None:
         if self.compression not in CODECS:
@@ -82,11 +101,30 @@ class WriteSettings:
             ("bucket_count", 1),
             ("parallelism", 0),
             ("heartbeat_interval_ms", 1000),
+            ("heartbeat_misses", 1),
+            ("conflict_retries", 0),
         ):
             if getattr(self, setting) < least:
                 raise _invalid(setting, getattr(self, setting), f"at least {least}")
         if self.bucket_count > _BUCKETS_MAX:
             raise _invalid("bucket_count", self.bucket_count, f"at most {_BUCKETS_MAX}")
+        is_eager = self.failed_writes_policy is FailedWritesPolicy.EAGER
+        if is_eager and self.concurrency_mode is not ConcurrencyMode.SINGLE_WRITER:
+            raise InvalidOption(
+                "with many writers failed writes cannot be removed eagerly: they may be running",
+                option=HONOURED["failed_writes_policy"][0],
+                mode=self.concurrency_mode,
+                hint="use LAZY, or leave the option out",
+            )
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether the write admits others at the same time."""
+        return self.failed_writes_policy is not FailedWritesPolicy.EAGER
+
+    @property
+    def heartbeat_timeout_ms(self) -> int:
+        return self.heartbeat_interval_ms * self.heartbeat_misses
 
     @property
     def bucket_columns(self) -> tuple[str, ...]:
@@ -96,7 +134,10 @@ class WriteSettings:
     def from_options(cls, options: Mapping[str, str] | None) -> Self:
         found = recognise(options or {})
         kinds = {field.name: type(field.default) for field in fields(cls)}
-        return cls(**{name: _converted(name, text, kinds[name]) for name, text in found.items()})
+        given = {name: _converted(name, text, kinds[name]) for name, text in found.items()}
+        if given.get("concurrency_mode") is ConcurrencyMode.OPTIMISTIC:
+            given.setdefault("failed_writes_policy", FailedWritesPolicy.LAZY)
+        return cls(**given, lock=LockSettings.from_options(options))
 
 
 def _converted(setting: str, text: str, kind: type[Any]) -> Any:

@@ -133,6 +133,27 @@ def decode_writes(content: bytes) -> tuple[list[WrittenFile], str | None]:
     return files, (found.extra_metadata or {}).get("schema") or None
 
 
+class Touched(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """A file group that a commit wrote to, as far as another write can be in its way."""
+
+    partition_path: str | None = ""
+    file_id: str = ""
+    num_inserts: Long = 0
+
+
+class Touching(msgspec.Struct, frozen=True, rename="camel"):
+    """What a commit touched: what decides whether it conflicts with another write."""
+
+    partition_to_write_stats: dict[str, list[Touched]]
+    extra_metadata: dict[str, str | None] | None = None
+    operation_type: str | None = None
+    partition_to_replace_file_ids: dict[str, list[str]] | None = None
+
+
+def decode_touching(content: bytes) -> Touching:
+    return _decoded(content, _TOUCHING)
+
+
 class _Replaced(msgspec.Struct, rename="camel"):
     partition_to_replace_file_ids: dict[str, list[str]] | None = None
 
@@ -155,6 +176,7 @@ _REPLACED = msgspec.json.Decoder(_Replaced)
 _WRITTEN = msgspec.json.Decoder(_Written)
 _WRITES = msgspec.json.Decoder(_Writes)
 _PARTITIONS = msgspec.json.Decoder(_Partitions)
+_TOUCHING = msgspec.json.Decoder(Touching)
 
 
 def _decoded(content: bytes, decoder: msgspec.json.Decoder[_T]) -> _T:

@@ -27,6 +27,17 @@ class EntryKind(StrEnum):
     BEGIN = "BEGIN"
     COMMIT = "COMMIT"
     ABORT = "ABORT"
+    REVOKE = "REVOKE"
+    SAVEPOINT = "SAVEPOINT"
+    RELEASE = "RELEASE"
+
+
+class Revoked(msgspec.Struct, frozen=True):
+    """An instant that a REVOKE takes back, committed or not, and the rollback that removes its traces."""
+
+    instant: InstantTime
+    action: Action
+    rollback: InstantTime
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -43,8 +54,14 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """For people. Never compared."""
     owner: Owner | None = None
     operation: str = ""
+    shared: bool = False
+    """BEGIN: whether the writer admits others at the same time."""
     rollback: InstantTime | None = None
     """ABORT: the instant of the rollback that removes the traces; the same for whoever does it."""
+    revoked: tuple[Revoked, ...] = ()
+    """REVOKE: what is taken back. The entry's own instant is a restore's or, for one commit, a rollback's."""
+    restored_to: InstantTime | None = None
+    """REVOKE by a restore: the commit that is the newest one afterwards."""
     reason: str = ""
 
 

@@ -17,7 +17,7 @@ _VERSION = 1
 
 _VERSION_FIELD: dict[str, Any] = {"name": "version", "type": ["int", "null"], "default": _VERSION}
 
-_INSTANT_SCHEMA: dict[str, Any] = {
+INSTANT_SCHEMA: dict[str, Any] = {
     "type": "record",
     "name": "HoodieInstantInfo",
     "fields": [{"name": "commitTime", "type": STRING}, {"name": "action", "type": STRING}],
@@ -40,7 +40,7 @@ _PLAN_SCHEMA: dict[str, Any] = {
     "name": "HoodieRollbackPlan",
     "namespace": "org.apache.hudi.avro.model",
     "fields": [
-        optional("instantToRollback", _INSTANT_SCHEMA),
+        optional("instantToRollback", INSTANT_SCHEMA),
         optional("RollbackRequests", array_of(_REQUEST_SCHEMA)),
         _VERSION_FIELD,
     ],
@@ -58,7 +58,7 @@ _PARTITION_SCHEMA: dict[str, Any] = {
     ],
 }
 
-_METADATA_SCHEMA: dict[str, Any] = {
+METADATA_SCHEMA: dict[str, Any] = {
     "type": "record",
     "name": "HoodieRollbackMetadata",
     "namespace": "org.apache.hudi.avro.model",
@@ -69,7 +69,7 @@ _METADATA_SCHEMA: dict[str, Any] = {
         {"name": "commitsRollback", "type": array_of(STRING)},
         {"name": "partitionMetadata", "type": map_of(_PARTITION_SCHEMA)},
         _VERSION_FIELD,
-        {"name": "instantsRollback", "type": array_of(_INSTANT_SCHEMA), "default": []},
+        {"name": "instantsRollback", "type": array_of(INSTANT_SCHEMA), "default": []},
     ],
 }
 
@@ -125,7 +125,7 @@ class RollbackMetadata:
 
 def encode_rollback_plan(plan: RollbackPlan) -> bytes:
     record = {
-        "instantToRollback": {"commitTime": plan.target, "action": plan.target_action.value},
+        "instantToRollback": instant_record(RolledBackInstant(plan.target, plan.target_action)),
         "RollbackRequests": [_request_record(request) for request in plan.requests],
         "version": _VERSION,
     }
@@ -142,22 +142,29 @@ def decode_rollback_plan(content: bytes) -> RollbackPlan:
 
 
 def encode_rollback_metadata(metadata: RollbackMetadata) -> bytes:
-    record = {
+    return encode_container(METADATA_SCHEMA, metadata_record(metadata))
+
+
+def decode_rollback_metadata(content: bytes) -> RollbackMetadata:
+    return metadata_of(decode_container(content))
+
+
+def metadata_record(metadata: RollbackMetadata) -> dict[str, Any]:
+    """The metadata as a record of `METADATA_SCHEMA`."""
+    return {
         "startRollbackTime": metadata.start_time,
         "timeTakenInMillis": metadata.time_taken_ms,
         "totalFilesDeleted": metadata.total_files_deleted,
         "commitsRollback": list(metadata.commits),
         "partitionMetadata": {each.partition: _partition_record(each) for each in metadata.partitions},
         "version": metadata.version,
-        "instantsRollback": [
-            {"commitTime": instant.time, "action": instant.action.value} for instant in metadata.instants
-        ],
+        "instantsRollback": [instant_record(instant) for instant in metadata.instants],
     }
-    return encode_container(_METADATA_SCHEMA, record)
 
 
-def decode_rollback_metadata(content: bytes) -> RollbackMetadata:
-    wire = _converted(decode_container(content), _Metadata)
+def metadata_of(record: dict[str, Any]) -> RollbackMetadata:
+    """The metadata in a record, of whatever release."""
+    wire = _converted(record, _Metadata)
     return RollbackMetadata(
         start_time=_time(wire.start_rollback_time),
         time_taken_ms=wire.time_taken_in_millis,
@@ -167,6 +174,15 @@ def decode_rollback_metadata(content: bytes) -> RollbackMetadata:
         instants=tuple(_instant(instant) for instant in wire.instants_rollback),
         version=wire.version,
     )
+
+
+def instant_record(instant: RolledBackInstant) -> dict[str, Any]:
+    """The instant as a record of `INSTANT_SCHEMA`."""
+    return {"commitTime": instant.time, "action": instant.action.value}
+
+
+def instant_of(record: dict[str, Any]) -> RolledBackInstant:
+    return _instant(_converted(record, _Instant))
 
 
 class _Instant(msgspec.Struct, rename="camel"):

@@ -1,6 +1,8 @@
 """Reports: what an operation did, as values a caller can print, compare and turn into JSON."""
 
+import datetime as dt
 from dataclasses import dataclass
+from enum import StrEnum
 
 from holdfast.model.instant import Action, InstantTime
 
@@ -55,4 +57,140 @@ class RollbackReport:
     rolled_back: InstantTime
     action: Action
     deleted: tuple[str, ...]
+    took_ms: int
+
+
+class Severity(StrEnum):
+    INFO = "info"
+    """Normal while writers run, or soon after one died."""
+    WARNING = "warning"
+    """Readers see the right rows; something is to be tidied up."""
+    DAMAGE = "damage"
+    """Something is lost, or an operator has to decide."""
+
+
+class FindingKind(StrEnum):
+    """What `verify` looks for."""
+
+    ORPHAN = "orphan"
+    """A data file that belongs to no commit."""
+    MISSING = "missing"
+    """A data file that the newest snapshot or a savepoint needs."""
+    TRUNCATED = "truncated"
+    """A data file that is not as long as its commit says, or does not end as a Parquet file does."""
+    TORN = "torn"
+    """An instant, or a ledger entry, that cannot be read."""
+    TORN_ROLLBACK = "torn rollback"
+    """The request of a rollback that cannot be read and was not carried out."""
+    CONTRADICTORY = "contradictory"
+    """Instants or files that cannot all be true."""
+    DISAGREEMENT = "disagreement"
+    """The timeline does not show what the ledger decided."""
+    UNFINISHED = "unfinished"
+    """A rollback that was begun."""
+    PENDING = "pending"
+    """A write or a restore that is running, or whose process died."""
+    MARKERS = "markers"
+    """Markers of an instant that is decided."""
+    HEARTBEAT = "heartbeat"
+    """A heartbeat of an instant that is decided."""
+    LOCK = "lock"
+    LEFTOVER = "leftover"
+    """What was half-written when a process was killed."""
+    METAFILE = "metafile"
+    """A partition that Hudi would not find."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is not as it should be."""
+
+    kind: FindingKind
+    path: str
+    """The file, or the folder, relative to the table."""
+    detail: str
+    remedy: str
+    severity: Severity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyReport:
+    findings: tuple[Finding, ...]
+    files_checked: int
+    """Base files that were looked at."""
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing is wrong; what is only for information does not count."""
+        return all(finding.severity is Severity.INFO for finding in self.findings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairReport:
+    quarantine: str | None
+    """What `undo_repair` takes to put the moved files back; None if nothing was moved."""
+    moved: tuple[str, ...]
+    rolled_back: tuple[RollbackReport, ...]
+    left: tuple[Finding, ...]
+    """What a repair does not touch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Savepoint:
+    """A commit that can always be gone back to: its files stay."""
+
+    instant: InstantTime
+    """The commit's."""
+    user: str
+    comment: str
+    created_at: dt.datetime
+    files: int
+    partitions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakenBack:
+    """A commit, or a write that did not finish, and what vanishes with it."""
+
+    instant: InstantTime
+    action: Action
+    is_committed: bool
+    owner: str | None
+    """Who began it, if it did not finish and that is known."""
+    records: int
+    """Those it inserted, updated and deleted; 0 if that is not known."""
+    files: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestorePlan:
+    """What going back to a commit would take."""
+
+    target: InstantTime
+    """The newest commit afterwards."""
+    instants: tuple[TakenBack, ...]
+    """Newest first."""
+    resumes: InstantTime | None = None
+    """A restore to the same commit that was begun and not finished."""
+
+    @property
+    def files(self) -> int:
+        """How many files would be deleted."""
+        return sum(one.files for one in self.instants)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(one.size_bytes for one in self.instants)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreReport:
+    """A table that was taken back to a commit."""
+
+    instant: InstantTime | None
+    """The restore's own instant; None if the commit was the newest already."""
+    target: InstantTime
+    rolled_back: tuple[RollbackReport, ...]
+    """In the order in which they were taken back."""
     took_ms: int

@@ -13,8 +13,9 @@ from holdfast.model.reports import Commit
 from holdfast.storage.store import Store
 from holdfast.table.opened import OpenTable
 from holdfast.table.schema import table_schema
+from holdfast.table.steady import read_steadily
 from holdfast.table.view import load_view
-from holdfast.timeline.timeline import load_timeline
+from holdfast.timeline.timeline import Timeline
 
 Moment = str | dt.datetime | Instant | Commit
 
@@ -43,7 +44,7 @@ class SnapshotFile:
 
 def snapshot_files(table: OpenTable, as_of: InstantTime | None = None) -> tuple[SnapshotFile, ...]:
     """The base files a query at that instant sees, with their sizes."""
-    files = load_view(table.store, load_timeline(table.store)).latest(as_of)
+    files = read_steadily(table.store, lambda timeline: load_view(table.store, timeline).latest(as_of))
     columns = (files[name].to_pylist() for name in ("path", "partition", "file_id", "instant", "size"))
     return tuple(
         SnapshotFile(path, partition, file_id, instant, _size(table, path, size))
@@ -68,7 +69,10 @@ def snapshot(table: OpenTable, *, as_of: Moment | None = None, read_optimized: b
             hint="read_optimized=True reads the base files alone",
         )
     time = None if as_of is None else as_instant(as_of)
-    timeline = load_timeline(table.store)
+    return read_steadily(table.store, lambda timeline: _snapshot(table, timeline, time))
+
+
+def _snapshot(table: OpenTable, timeline: Timeline, time: InstantTime | None) -> Snapshot:
     view = load_view(table.store, timeline)
     paths = view.latest(time)["path"].to_pylist()
     schema = table_schema(table, timeline, time)

@@ -1,16 +1,24 @@
-"""Rollback: remove every trace of a write that did not finish.
+"""Rollback: remove every trace of a write that did not finish, or was taken back.
 
 First the ledger says ABORT, which fences the writer for good and names the
 rollback's own instant. Then a plan is stored, then exactly that plan is
-carried out: inflight, data files, markers, heartbeat, requested, and last the
-completed rollback. Whoever finds a rollback half done repeats its stored plan;
-every step may be repeated by several at once.
+carried out: completed (of a commit that was taken back), inflight, data files,
+markers, heartbeat, requested, and last the completed rollback. Whoever finds a
+rollback half done repeats its stored plan; every step may be repeated by
+several at once.
+
+Whom to roll back is a matter of policy. A heartbeat only tells when it is
+worth trying; the ledger decides.
 """
 
 import logging
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from holdfast.concurrency.heartbeats import HeartbeatState, HeartbeatStatus, judge
+from holdfast.config.write import HEARTBEAT_TIMEOUT_MS, FailedWritesPolicy
 from holdfast.errors import StorageUnavailable, TableDamaged, UnsupportedTable
+from holdfast.format.commits import decode_written_files
 from holdfast.format.ledger_entries import EntryKind
 from holdfast.format.malformed import Malformed
 from holdfast.format.replace_requests import decode_replace_request
@@ -35,12 +43,14 @@ from holdfast.model.names import (
 )
 from holdfast.model.reports import RollbackReport
 from holdfast.services.sweep import sweep, unclaimed_files
+from holdfast.storage.store import read_or_none
 from holdfast.table.markers import delete_markers, read_markers
 from holdfast.table.metadata_table import drop_metadata_table
 from holdfast.table.opened import OpenTable
-from holdfast.table.publish import publish_decided
+from holdfast.table.publish import publish_decided, withdraw
+from holdfast.table.restoring import forget_rollbacks, refuse_if_restoring
 from holdfast.table.rollback_plans import pending_plans, read_plan
-from holdfast.timeline.ledger import Decision, LedgerState
+from holdfast.timeline.ledger import Aborted, Decision, LedgerState
 from holdfast.timeline.timeline import Timeline, load_timeline
 
 log = logging.getLogger(__name__)
@@ -56,13 +66,29 @@ class FailedWrite:
     """None if another program began it."""
     rollback: InstantTime | None
     """The instant of a rollback that was begun for it."""
+    shared: bool = False
+    """Whether its writer admits others at the same time."""
 
 
-def roll_back_failed_writes(table: OpenTable) -> tuple[RollbackReport, ...]:
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What became of the writes that were not completed."""
+
+    rolled_back: tuple[RollbackReport, ...]
+    left: tuple[FailedWrite, ...]
+    """Writes that may be running."""
+
+
+def recover(
+    table: OpenTable,
+    *,
+    policy: FailedWritesPolicy = FailedWritesPolicy.EAGER,
+    timeout_ms: int = HEARTBEAT_TIMEOUT_MS,
+) -> Recovery:
     """Finish what was decided and roll back, newest first, what nobody can finish any more.
 
-    Writes whose owner is provably alive are left alone. Afterwards the
-    left-overs of decided instants are swept.
+    Afterwards the left-overs of decided instants are swept. `Refused` while a
+    restore is pending.
     """
     table.settings.check_writable()
     # The ledger is read before the timeline, too: from then on this process folds every
@@ -70,56 +96,105 @@ def roll_back_failed_writes(table: OpenTable) -> tuple[RollbackReport, ...]:
     table.ledger.read()
     timeline = load_timeline(table.store)
     state = table.ledger.read()
+    refuse_if_restoring(timeline, state)
     if publish_decided(table, state, timeline):
         timeline = load_timeline(table.store)
-    _forget_torn_rollbacks(table, timeline)
-    abandoned = abandoned_writes(table, timeline, state)
+    failed = failed_writes(table, timeline, state)
+    if policy is FailedWritesPolicy.NEVER:
+        return Recovery((), failed)
+    forget_torn_rollbacks(table, timeline)
+    _forget_savepoints(table, timeline, state)
+    forget_rollbacks(table.store, timeline, state)
+    statuses = judge(table, _suspects(table, failed, policy), timeout_ms=timeout_ms)
+    abandoned, left = sort_out(table, failed, statuses, policy=policy)
     if abandoned:
         drop_metadata_table(table)
     attempted = [roll_back(table, write) for write in abandoned]
     sweep(table)
-    return tuple(report for report in attempted if report is not None)
+    return Recovery(tuple(report for report in attempted if report is not None), left)
 
 
-def abandoned_writes(table: OpenTable, timeline: Timeline, state: LedgerState) -> tuple[FailedWrite, ...]:
-    """Failed writes that nobody can finish any more, newest first. Changes nothing."""
-    failed = failed_writes(timeline, state, pending_plans(table.store, timeline))
-    clustering = _clustering(table, timeline)
-    return tuple(write for write in failed if write.time not in clustering and not is_alive(table, write))
+def sort_out(
+    table: OpenTable,
+    failed: Iterable[FailedWrite],
+    statuses: Mapping[InstantTime, HeartbeatStatus],
+    *,
+    policy: FailedWritesPolicy,
+) -> tuple[tuple[FailedWrite, ...], tuple[FailedWrite, ...]]:
+    """Those that nobody can finish any more, and those that may be running. Changes nothing."""
+    writes = tuple(failed)
+    abandoned = tuple(w for w in writes if _is_abandoned(table, w, statuses.get(w.time), policy))
+    return abandoned, tuple(write for write in writes if write not in abandoned)
 
 
-def failed_writes(
-    timeline: Timeline, state: LedgerState, pending_plans: dict[InstantTime, InstantTime]
-) -> tuple[FailedWrite, ...]:
-    """Writes to be rolled back, newest first.
+def _is_abandoned(
+    table: OpenTable, write: FailedWrite, status: HeartbeatStatus | None, policy: FailedWritesPolicy
+) -> bool:
+    if write.rollback is not None:
+        return True
+    liveness = Liveness.UNKNOWN if write.owner is None else table.host.liveness(write.owner)
+    if liveness is Liveness.GONE:
+        return True
+    is_expired = status is not None and status.state is HeartbeatState.EXPIRED
+    if write.shared:
+        return is_expired
+    if liveness is Liveness.ALIVE:
+        return False
+    # With one writer at a time, the one that begins now is it; a foreign one that beats is not alone.
+    is_eager = policy is FailedWritesPolicy.EAGER
+    return is_expired or (is_eager and (write.owner is not None or status is None))
+
+
+def _suspects(
+    table: OpenTable, failed: Iterable[FailedWrite], policy: FailedWritesPolicy
+) -> dict[InstantTime, Owner | None]:
+    """The writes whose heartbeat matters."""
+    return {
+        write.time: write.owner
+        for write in failed
+        if write.rollback is None
+        and (
+            write.shared
+            or policy is FailedWritesPolicy.LAZY
+            or (write.owner is None and table.store.stat(heartbeat_path(write.time)) is not None)
+        )
+    }
+
+
+def failed_writes(table: OpenTable, timeline: Timeline, state: LedgerState) -> tuple[FailedWrite, ...]:
+    """Writes that are not completed, newest first; pending clustering is a plan, not a failed write.
 
     They are pending on the timeline or begun in the ledger and not committed,
     or aborted with a rollback that is not completed.
     """
+    plans = pending_plans(table.store, timeline)
     completed = {i.time for i in timeline.instants if i.is_completed}
     found: dict[InstantTime, FailedWrite] = {}
     for time, begun in state.begun.items():
-        found[time] = FailedWrite(time, begun.action, begun.owner, pending_plans.get(time))
+        found[time] = FailedWrite(time, begun.action, begun.owner, plans.get(time), begun.shared)
     for instant in timeline.pending_writes:
         if instant.time not in state.committed and instant.time not in found:
-            rollback = pending_plans.get(instant.time)
-            found[instant.time] = FailedWrite(instant.time, instant.action, None, rollback)
+            found[instant.time] = FailedWrite(instant.time, instant.action, None, plans.get(instant.time))
     for time, aborted in state.aborted.items():
-        if time in found or aborted.rollback not in completed:
+        if aborted.restore is not None:
+            found.pop(time, None)  # The restore sees to it.
+        elif time in found or aborted.rollback not in completed:
             found[time] = FailedWrite(time, aborted.action, None, aborted.rollback)
     first = timeline.instants[0].time if timeline.instants else None
+    clustering = _clustering(table, timeline)
     return tuple(
         sorted(
             # An aborted instant older than the active timeline was rolled back and archived.
-            (w for w in found.values() if w.rollback is None or first is None or w.rollback >= first),
+            (
+                write
+                for write in found.values()
+                if write.time not in clustering
+                and (write.rollback is None or first is None or write.rollback >= first)
+            ),
             key=lambda write: write.time,
             reverse=True,
         )
     )
-
-
-def is_alive(table: OpenTable, write: FailedWrite) -> bool:
-    return write.owner is not None and table.host.liveness(write.owner) is Liveness.ALIVE
 
 
 def roll_back(
@@ -129,7 +204,7 @@ def roll_back(
 
     None if the write was committed in the meantime; then it is published. A
     crash at any point leaves a rollback that the next caller of
-    `roll_back_failed_writes` finishes.
+    `recover` finishes.
     """
     began_ms = table.clock.elapsed_ms()
     state = abort(table, write.time, write.action, adopt=write.rollback, reason=reason)
@@ -137,13 +212,10 @@ def roll_back(
     if aborted is None:
         publish_decided(table, state, load_timeline(table.store))
         return None
-    rollback = aborted.rollback
-    plan = _stored_plan(table, write, rollback)
-    table.store.create(instant_file(rollback, Action.ROLLBACK, State.INFLIGHT), b"")
-    deleted = _planned_files(plan, write.time)
-    _execute(table, write, deleted)
+    plan, deleted = carry_out(table, write, aborted)
     took_ms = table.clock.elapsed_ms() - began_ms
-    metadata = _metadata(plan, rollback, took_ms=took_ms)
+    rollback = aborted.rollback
+    metadata = rollback_metadata(plan, rollback, took_ms=took_ms)
     completed = instant_file(rollback, Action.ROLLBACK, State.COMPLETED)
     table.store.create(completed, encode_rollback_metadata(metadata))
     log.info(
@@ -153,6 +225,15 @@ def roll_back(
     return RollbackReport(
         instant=rollback, rolled_back=write.time, action=write.action, deleted=deleted, took_ms=took_ms
     )
+
+
+def carry_out(table: OpenTable, write: FailedWrite, aborted: Aborted) -> tuple[RollbackPlan, tuple[str, ...]]:
+    """Remove the traces of a write that the ledger aborted; the plan and the files it named."""
+    plan = _stored_plan(table, write, aborted)
+    table.store.create(instant_file(aborted.rollback, Action.ROLLBACK, State.INFLIGHT), b"")
+    doomed = _planned_files(plan, write.time)
+    _execute(table, write, doomed, is_revoked=aborted.revoked_by is not None)
+    return plan, doomed
 
 
 def abort(
@@ -172,20 +253,21 @@ def abort(
     return table.ledger.append(decide)
 
 
-def _stored_plan(table: OpenTable, write: FailedWrite, rollback: InstantTime) -> RollbackPlan:
+def _stored_plan(table: OpenTable, write: FailedWrite, aborted: Aborted) -> RollbackPlan:
     """The plan in storage; the first one stored is the one everybody carries out."""
-    path = instant_file(rollback, Action.ROLLBACK, State.REQUESTED)
+    path = instant_file(aborted.rollback, Action.ROLLBACK, State.REQUESTED)
     if table.store.stat(path) is None:
-        table.store.create(path, encode_rollback_plan(plan_rollback(table, write)))
-    plan = read_plan(table.store, rollback)
-    if plan is None:
+        plan = plan_rollback(table, write, is_revoked=aborted.revoked_by is not None)
+        table.store.create(path, encode_rollback_plan(plan))
+    stored = read_plan(table.store, aborted.rollback)
+    if stored is None:
         raise TableDamaged("the plan of a rollback cannot be read", file=path)
-    if plan.target != write.time:
-        raise TableDamaged("a rollback plan names another instant", file=path, target=plan.target)
-    return plan
+    if stored.target != write.time:
+        raise TableDamaged("a rollback plan names another instant", file=path, target=stored.target)
+    return stored
 
 
-def _forget_torn_rollbacks(table: OpenTable, timeline: Timeline) -> None:
+def forget_torn_rollbacks(table: OpenTable, timeline: Timeline) -> None:
     """Remove requests whose plan cannot be read: nothing was carried out, a new one will be made.
 
     One that is inflight is reported and left: it may have been carried out in part.
@@ -198,10 +280,17 @@ def _forget_torn_rollbacks(table: OpenTable, timeline: Timeline) -> None:
         log.warning("rollback.unreadable", extra={"instant": instant.time, "state": instant.state})
 
 
-def plan_rollback(table: OpenTable, write: FailedWrite) -> RollbackPlan:
-    """What to delete: what the markers announce, or, without markers, what a listing finds."""
-    paths = [marker.data_path for marker in read_markers(table.store, write.time)]
-    if not paths and table.store.stat(instant_file(write.time, write.action, State.INFLIGHT)) is not None:
+def _forget_savepoints(table: OpenTable, timeline: Timeline, state: LedgerState) -> None:
+    """Remove savepoints that were begun and never decided, or deleted only in part."""
+    for instant in timeline.pending_savepoints:
+        if instant.time not in state.savepoints:
+            table.store.delete(instant_file(instant.time, Action.SAVEPOINT, State.INFLIGHT))
+
+
+def plan_rollback(table: OpenTable, write: FailedWrite, *, is_revoked: bool = False) -> RollbackPlan:
+    """What to delete: what the commit names, what the markers announce, or else what a listing finds."""
+    paths = _committed_files(table, write) if is_revoked else _announced_files(table, write)
+    if paths is None:
         paths = table.store.paths("", without=META_FOLDER)
     doomed: dict[str, list[str]] = {}
     for path in sorted({path for path in paths if is_file_of(path, write.time)}):
@@ -210,9 +299,30 @@ def plan_rollback(table: OpenTable, write: FailedWrite) -> RollbackPlan:
     return RollbackPlan(write.time, write.action, tuple(requests))
 
 
-def _execute(table: OpenTable, write: FailedWrite, doomed: tuple[str, ...]) -> None:
+def _committed_files(table: OpenTable, write: FailedWrite) -> list[str] | None:
+    """None if the commit is not shown any more; its markers may be gone in part by then."""
+    path = instant_file(write.time, write.action, State.COMPLETED)
+    content = read_or_none(table.store, path)
+    if content is None:
+        return None
+    try:
+        return [file.path for file in decode_written_files(content) if file.path is not None]
+    except Malformed as error:
+        raise TableDamaged("commit metadata cannot be read", file=path, cause=error) from error
+
+
+def _announced_files(table: OpenTable, write: FailedWrite) -> list[str] | None:
+    """None if there is no marker although the write may have begun to write files."""
+    paths = [marker.data_path for marker in read_markers(table.store, write.time)]
+    inflight = instant_file(write.time, write.action, State.INFLIGHT)
+    return None if not paths and table.store.stat(inflight) is not None else paths
+
+
+def _execute(table: OpenTable, write: FailedWrite, doomed: tuple[str, ...], *, is_revoked: bool) -> None:
     completed = instant_file(write.time, write.action, State.COMPLETED)
-    if table.store.stat(completed) is not None:
+    if is_revoked:
+        withdraw(table, write.time, write.action)
+    elif table.store.stat(completed) is not None:
         raise TableDamaged("an instant is completed although it was aborted", file=completed)
     # The inflight file goes first. A task that finishes a file looks for it afterwards and
     # withdraws the file if it is gone; a file it kept was announced by a marker read below.
@@ -242,7 +352,7 @@ def _planned_files(plan: RollbackPlan, time: InstantTime) -> tuple[str, ...]:
     return tuple(files)
 
 
-def _metadata(plan: RollbackPlan, rollback: InstantTime, *, took_ms: int) -> RollbackMetadata:
+def rollback_metadata(plan: RollbackPlan, rollback: InstantTime, *, took_ms: int) -> RollbackMetadata:
     return RollbackMetadata(
         start_time=rollback,
         time_taken_ms=took_ms,

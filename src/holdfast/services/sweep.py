@@ -14,9 +14,10 @@ from holdfast.format.commits import decode_written_files
 from holdfast.format.malformed import Malformed
 from holdfast.model.instant import Instant, InstantTime
 from holdfast.model.names import HEARTBEAT_FOLDER, heartbeat_path, instant_file, is_file_of
+from holdfast.storage.store import read_or_none
 from holdfast.table.markers import delete_markers, instants_with_markers, read_markers
 from holdfast.table.opened import OpenTable
-from holdfast.timeline.timeline import load_timeline, read_completed
+from holdfast.timeline.timeline import load_timeline
 
 log = logging.getLogger(__name__)
 
@@ -33,8 +34,8 @@ def sweep(table: OpenTable) -> None:
     for time in marked:
         if time in aborted:
             _sweep_markers(table, time, committed=frozenset())
-        elif time in completed:
-            _sweep_markers(table, time, committed=_files_of(table, completed[time]))
+        elif time in completed and (written := _files_of(table, completed[time])) is not None:
+            _sweep_markers(table, time, committed=written)
     for time in map(InstantTime, beating):
         if time in aborted or time in completed:
             table.store.delete(heartbeat_path(time))
@@ -55,10 +56,12 @@ def _sweep_markers(table: OpenTable, time: InstantTime, *, committed: frozenset[
         delete_markers(table.store, time)
 
 
-def _files_of(table: OpenTable, commit: Instant) -> frozenset[str]:
+def _files_of(table: OpenTable, commit: Instant) -> frozenset[str] | None:
+    """What the commit names; None if it was taken back in the meantime."""
+    path = instant_file(commit.time, commit.action, commit.state)
+    content = read_or_none(table.store, path)
     try:
-        written = decode_written_files(read_completed(table.store, commit))
+        written = None if content is None else decode_written_files(content)
     except Malformed as error:
-        path = instant_file(commit.time, commit.action, commit.state)
         raise TableDamaged("commit metadata cannot be read", file=path, cause=error) from error
-    return frozenset(file.path for file in written if file.path is not None)
+    return None if written is None else frozenset(file.path for file in written if file.path is not None)

@@ -1,8 +1,9 @@
-"""Publish: make a decided commit visible on the timeline.
+"""Publish: make the timeline show what the ledger decided.
 
 Whoever finds a COMMIT in the ledger whose completed file is missing creates
 that file from the entry's payload. Partition metafiles are part of
-publishing, so a write that fails never leaves one behind.
+publishing, so a write that fails never leaves one behind. Whoever finds a
+completed file whose commit was taken back removes it.
 """
 
 import datetime as dt
@@ -20,20 +21,50 @@ from holdfast.timeline.timeline import Timeline
 
 
 def publish_decided(table: OpenTable, state: LedgerState, timeline: Timeline) -> bool:
-    """Publish the commits of `state` that `timeline` does not show, in order; whether there was any.
+    """Publish the commits of `state` that `timeline` does not show, in order; whether anything changed.
 
-    Safe to repeat, by anybody. A commit that another program is rolling back is
-    left to it.
+    Commits that were taken back are withdrawn. Safe to repeat, by anybody. A
+    commit that another program is rolling back is left to it.
     """
+    withdrawn = _withdraw(table, state, timeline)
     shown = {instant.time for instant in timeline.completed_commits}
     waiting = [(c.slot, time, c.action) for time, c in state.committed.items() if time not in shown]
-    if not waiting:
-        return False
-    taken_back = pending_plans(table.store, timeline)
-    for slot, time, action in sorted(waiting):
-        if time not in taken_back and _is_unpublished(table, time, action):
-            _publish(table, time, action, payload=table.ledger.payload(slot))
-    return True
+    if waiting:
+        taken_back = pending_plans(table.store, timeline)
+        for slot, time, action in sorted(waiting):
+            if time not in taken_back and _is_unpublished(table, time, action):
+                _publish(table, time, action, payload=table.ledger.payload(slot))
+        # It may have been taken back between our look into the ledger and the file's appearance.
+        now = table.ledger.read()
+        for _, time, action in waiting:
+            if time in now.aborted:
+                withdraw(table, time, action)
+    return _publish_savepoints(table, state, timeline) or withdrawn or bool(waiting)
+
+
+def withdraw(table: OpenTable, time: InstantTime, action: Action) -> None:
+    """Make a commit that was taken back invisible."""
+    table.store.delete(instant_file(time, action, State.COMPLETED))
+
+
+def _withdraw(table: OpenTable, state: LedgerState, timeline: Timeline) -> bool:
+    ghosts = [
+        instant
+        for instant in timeline.completed_commits
+        if (aborted := state.aborted.get(instant.time)) is not None and aborted.revoked_by is not None
+    ]
+    for instant in ghosts:
+        withdraw(table, instant.time, instant.action)
+    return bool(ghosts)
+
+
+def _publish_savepoints(table: OpenTable, state: LedgerState, timeline: Timeline) -> bool:
+    """Show the savepoints of `state`. One without an inflight file was deleted by another program."""
+    pending = [instant.time for instant in timeline.pending_savepoints if instant.time in state.savepoints]
+    for time in pending:
+        payload = table.ledger.payload(state.savepoints[time])
+        table.store.create(instant_file(time, Action.SAVEPOINT, State.COMPLETED), payload)
+    return bool(pending)
 
 
 def _is_unpublished(table: OpenTable, time: InstantTime, action: Action) -> bool:

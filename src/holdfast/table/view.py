@@ -62,7 +62,7 @@ class View:
         Never a part of it: if a file is gone that the snapshot consists of,
         that is `SnapshotExpired` where a clean explains it, else `TableDamaged`.
         """
-        newest = self._newest(as_of)
+        newest = self.newest(as_of)
         absent = newest["path"].filter(pc.invert(pc.is_in(newest["path"], self.listed)))
         if len(absent) > 0:
             raise self._incomplete(absent[0].as_py(), as_of)
@@ -70,7 +70,8 @@ class View:
             self._check_superseded(as_of)
         return newest
 
-    def _newest(self, as_of: InstantTime | None) -> pa.Table:
+    def newest(self, as_of: InstantTime | None = None) -> pa.Table:
+        """As `latest`, whether the files are there or not."""
         slices = self.slices
         if as_of is not None:
             slices = slices.filter(pa.array(_numbers(slices["instant"]) <= int(as_of)))
@@ -109,7 +110,11 @@ class View:
 
 def load_view(store: Store, timeline: Timeline) -> View:
     """List the table once and read what the commits of the active timeline say."""
-    listed = pa.array(store.paths("", without=META_FOLDER), pa.string())
+    return view_of(store, timeline, pa.array(store.paths("", without=META_FOLDER), pa.string()))
+
+
+def view_of(store: Store, timeline: Timeline, listed: pa.Array) -> View:
+    """The view of a table that was listed before."""
     written, replaced, schemas = _said_by_commits(store, timeline)
     unnamed = listed.filter(pc.invert(pc.is_in(listed, written["path"].combine_chunks())))
     archived = _without_rolled_back(store, timeline, _archived(unnamed, timeline))
@@ -163,7 +168,7 @@ def _archived(unnamed: pa.Array, timeline: Timeline) -> pa.Table:
     first = timeline.first_commit_time
     if first is None:
         return SLICES.empty_table()
-    found = _parsed(unnamed)
+    found = parsed_names(unnamed)
     pending = pa.array([i.time for i in timeline.instants if not i.is_completed], pa.string())
     is_older = pa.chunked_array([pa.array(_numbers(found["instant"]) < int(first))])
     return found.filter(pc.and_(is_older, pc.invert(pc.is_in(found["instant"], pending))))
@@ -184,8 +189,8 @@ def _without_rolled_back(store: Store, timeline: Timeline, slices: pa.Table) -> 
     return slices.filter(pc.invert(pc.is_in(slices["instant"], pa.array(undone, pa.string()))))
 
 
-def _parsed(paths: pa.Array) -> pa.Table:
-    """What the names of base files say; strangers are left out."""
+def parsed_names(paths: pa.Array) -> pa.Table:
+    """What the names of base files say, as rows of `SLICES`; strangers are left out."""
     parts = pc.extract_regex(paths, BASE_FILE_PATTERN)
     names = [parts.field(name) for name in ("partition", "file_id", "instant")]
     unknown = pa.nulls(len(paths), pa.int64()), pa.nulls(len(paths), pa.string())

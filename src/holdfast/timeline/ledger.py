@@ -4,15 +4,18 @@ The timeline shows what happened; the ledger decides it. Entries are created
 exclusively in numbered slots, so all processes agree on one order. The
 outcome of an instant is the first COMMIT or ABORT that names it:
 
-    (no entry) ──BEGIN──► undecided ──COMMIT──► committed
-                              └──────ABORT───► aborted
+    (no entry) ──BEGIN──► undecided ──COMMIT──► committed ──REVOKE──► aborted
+                              └──────ABORT, REVOKE──────────────────────►┘
+
+A commit stands until a REVOKE takes it back: a rollback of the newest commit,
+or a restore, which takes undecided writes with it.
 
 A decision is a function from the state so far to the next entry. It runs
 again whenever another process took the slot, so whatever it checked still
 holds in the slot it wins.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from holdfast.clock import Clock
@@ -20,6 +23,7 @@ from holdfast.errors import OutcomeUnknown, StorageUnavailable, TableDamaged
 from holdfast.format.ledger_entries import (
     Entry,
     EntryKind,
+    Revoked,
     decode_checkpoint,
     decode_entry,
     digest_of,
@@ -41,6 +45,8 @@ class Begun:
     action: Action
     owner: Owner
     slot: int
+    shared: bool = False
+    """Whether the writer admits others at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +60,16 @@ class Aborted:
     action: Action
     rollback: InstantTime
     reason: str
+    revoked_by: InstantTime | None = None
+    """The rollback or restore that took it back; None if it was never committed."""
+    restore: InstantTime | None = None
+    """The restore that its rollback is part of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restoring:
+    instant: InstantTime
+    to: InstantTime
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +85,21 @@ class LedgerState:
     """Since the last checkpoint; what lies before it is published."""
     aborted: Mapping[InstantTime, Aborted] = field(default_factory=dict)
     """For the table's life: files that appear late must still be recognised."""
+    restore: Restoring | None = None
+    """The newest restore; the timeline tells whether it is completed."""
+    savepoints: Mapping[InstantTime, int] = field(default_factory=dict)
+    """Savepointed commit → slot."""
 
     def after(self, entry: Entry, digest: str) -> "LedgerState":
         """The state with one more entry."""
         begun, committed, aborted = dict(self.begun), dict(self.committed), dict(self.aborted)
+        savepoints, restore = dict(self.savepoints), self.restore
         time = entry.instant
         is_decided = time in committed or time in aborted
         match entry.kind:
             case EntryKind.BEGIN:
                 assert entry.owner is not None, "BEGIN names its owner"
-                begun[time] = Begun(entry.action, entry.owner, entry.slot)
+                begun[time] = Begun(entry.action, entry.owner, entry.slot, entry.shared)
             case EntryKind.COMMIT if not is_decided:
                 begun.pop(time, None)
                 committed[time] = Committed(entry.action, entry.slot)
@@ -86,15 +107,31 @@ class LedgerState:
                 assert entry.rollback is not None, "ABORT names its rollback"
                 begun.pop(time, None)
                 aborted[time] = Aborted(entry.action, entry.rollback, entry.reason)
-        times = [t for t in (self.newest, time, entry.rollback) if t is not None]
+            case EntryKind.REVOKE:
+                if entry.restored_to is not None:
+                    restore = Restoring(time, entry.restored_to)
+                by_restore = time if entry.restored_to is not None else None
+                for one in entry.revoked:
+                    was_begun = begun.pop(one.instant, None) is not None
+                    committed.pop(one.instant, None)
+                    aborted[one.instant] = Aborted(
+                        one.action, one.rollback, entry.reason, None if was_begun else time, by_restore
+                    )
+            case EntryKind.SAVEPOINT:
+                savepoints[time] = entry.slot
+            case EntryKind.RELEASE:
+                savepoints.pop(time, None)
+        times = [self.newest, time, entry.rollback, *(one.rollback for one in entry.revoked)]
         return replace(
             self,
             slot=entry.slot,
             digest=digest,
-            newest=max(times),
+            newest=max(t for t in times if t is not None),
             begun=begun,
             committed=committed,
             aborted=aborted,
+            restore=restore,
+            savepoints=savepoints,
         )
 
 
@@ -107,7 +144,10 @@ class Decision:
     action: Action
     owner: Owner | None = None
     operation: str = ""
+    shared: bool = False
     rollback: InstantTime | None = None
+    revoked: tuple[Revoked, ...] = ()
+    restored_to: InstantTime | None = None
     reason: str = ""
     payload: bytes = b""
 
@@ -156,7 +196,10 @@ class Ledger:
                 written_at_ms=self._clock.now_ms(),
                 owner=decision.owner,
                 operation=decision.operation,
+                shared=decision.shared,
                 rollback=decision.rollback,
+                revoked=decision.revoked,
+                restored_to=decision.restored_to,
                 reason=decision.reason,
             )
             content = encode_entry(entry, decision.payload)
@@ -166,9 +209,17 @@ class Ledger:
 
     def payload(self, slot: int) -> bytes:
         """The payload of an entry, e.g. the commit metadata of a COMMIT."""
+        return self._entry(slot)[1]
+
+    def between(self, after: int, last: int) -> Iterator[tuple[Entry, bytes]]:
+        """The entries of the slots in (after, last], each with its payload."""
+        for slot in range(after + 1, last + 1):
+            yield self._entry(slot)
+
+    def _entry(self, slot: int) -> tuple[Entry, bytes]:
         path = _slot_path(slot)
         try:
-            return decode_entry(self._store.read(path))[1]
+            return decode_entry(self._store.read(path))[:2]
         except (FileNotFoundError, Malformed) as error:
             raise TableDamaged("ledger entry cannot be read", file=path, cause=error) from error
 

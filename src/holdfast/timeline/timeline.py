@@ -37,6 +37,10 @@ class Timeline:
     def pending_rollbacks(self) -> tuple[Instant, ...]:
         return tuple(i for i in self.instants if not i.is_completed and i.action is Action.ROLLBACK)
 
+    @cached_property
+    def pending_savepoints(self) -> tuple[Instant, ...]:
+        return tuple(i for i in self.instants if not i.is_completed and i.action is Action.SAVEPOINT)
+
     @property
     def newest(self) -> InstantTime | None:
         return self.instants[-1].time if self.instants else None

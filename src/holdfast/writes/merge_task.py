@@ -32,6 +32,7 @@ from holdfast.model.names import BaseFileName, in_partition
 from holdfast.model.reports import IndexReport
 from holdfast.storage.store import Store
 from holdfast.table.markers import MERGE, leave_marker
+from holdfast.writes.early_conflicts import refuse_if_rivalled
 from holdfast.writes.gather import slots
 from holdfast.writes.layout import FileGroup, FileGroups, Room, rows_taken
 from holdfast.writes.task import (
@@ -303,7 +304,10 @@ class _Merger:
         new = incoming.only(added)
         sample = incoming.rows if not self._request.removes else incoming.rows.slice(0, 0)
         encoding = encoding_for(request, sample, so_far=old.dictionary_columns)
-        leave_marker(self._store, request.instant, in_partition(group.partition, str(name)), kind=MERGE)
+        path = in_partition(group.partition, str(name))
+        leave_marker(self._store, request.instant, path, kind=MERGE)
+        if request.write.detects_conflicts_early:
+            refuse_if_rivalled(self._store, request.instant, path, group.file_id, request.write)
         writer = old.new_version(
             self._store, name, group.partition, encoding, added=new, fixed=_fixed(request)
         )

@@ -15,8 +15,9 @@ from holdfast.model.instant import Action, InstantTime
 from holdfast.model.reports import Commit
 from holdfast.table.opened import OpenTable
 from holdfast.table.schema import table_schema
+from holdfast.table.steady import read_steadily
 from holdfast.table.view import View, load_view
-from holdfast.timeline.timeline import load_timeline, read_completed
+from holdfast.timeline.timeline import Timeline, read_completed
 from holdfast.writes.fitting import deletion_schema, fitting_schema
 from holdfast.writes.layout import FileGroups, check_index, check_not_bucketed, file_groups
 from holdfast.writes.merge_task import MergeRequest
@@ -92,9 +93,11 @@ def delete(table: OpenTable, rows: Rows, settings: WriteSettings) -> Commit:
         schema = _existing(table)
         task = _task(table, instant, Action.COMMIT, schema, settings)
         written = prepared.merge(table, _replacement(_view(table), task, removes=True))
-        return Contents(written=written, schema=_avro(table, schema))
+        text = _avro(table, schema)
+        return Contents(written=written, schema=text, schema_before=text)
 
-    return run_write(table, WriteRequest("DELETE", Action.COMMIT, settings), produce)
+    request = WriteRequest("DELETE", Action.COMMIT, settings)
+    return run_write(table, request, produce, cancel=prepared.cancel)
 
 
 def delete_partitions(table: OpenTable, partitions: Sequence[str], settings: WriteSettings) -> Commit:
@@ -107,7 +110,8 @@ def delete_partitions(table: OpenTable, partitions: Sequence[str], settings: Wri
 
     def produce(_: InstantTime) -> Contents:
         replaced = _file_ids(_groups(_view(table), settings), asked)
-        return Contents(written=Written(stats=()), schema=_avro(table, _existing(table)), replaced=replaced)
+        text = _avro(table, _existing(table))
+        return Contents(written=Written(stats=()), schema=text, schema_before=text, replaced=replaced)
 
     return run_write(table, WriteRequest("DELETE_PARTITION", Action.REPLACECOMMIT, settings), produce)
 
@@ -132,9 +136,14 @@ def _store(
         fitted = (schema, prepared) if now == before else _fitted(table, rows, now, settings)
         task = _task(table, instant, action, fitted[0], settings)
         written, replaced = act(fitted[1], task)
-        return Contents(written=written, schema=_avro(table, fitted[0]), replaced=replaced)
+        return Contents(
+            written=written,
+            schema=_avro(table, fitted[0]),
+            schema_before=None if now is None else _avro(table, now),
+            replaced=replaced,
+        )
 
-    return run_write(table, WriteRequest(operation, action, settings), produce)
+    return run_write(table, WriteRequest(operation, action, settings), produce, cancel=rows.cancel)
 
 
 def _fitted(
@@ -160,7 +169,7 @@ def _check_settings(table: OpenTable, settings: WriteSettings) -> None:
 
 
 def _existing_or_none(table: OpenTable) -> pa.Schema | None:
-    return table_schema(table, load_timeline(table.store))
+    return read_steadily(table.store, lambda timeline: table_schema(table, timeline))
 
 
 def _existing(table: OpenTable) -> pa.Schema:
@@ -205,7 +214,7 @@ def _replacement(view: View, task: TaskRequest, *, removes: bool) -> MergeReques
 
 
 def _view(table: OpenTable) -> View:
-    return load_view(table.store, load_timeline(table.store))
+    return read_steadily(table.store, lambda timeline: load_view(table.store, timeline))
 
 
 def _groups(view: View, settings: WriteSettings) -> FileGroups:
@@ -216,11 +225,15 @@ def _groups(view: View, settings: WriteSettings) -> FileGroups:
 
 def _newest_file_ids(table: OpenTable) -> list[str]:
     """The file groups of the newest commit that wrote any."""
-    for instant in reversed(load_timeline(table.store).completed_commits):
-        written = decode_written_files(read_completed(table.store, instant))
-        if written:
-            return [file.file_id for file in written]
-    return []
+
+    def read(timeline: Timeline) -> list[str]:
+        for instant in reversed(timeline.completed_commits):
+            written = decode_written_files(read_completed(table.store, instant))
+            if written:
+                return [file.file_id for file in written]
+        return []
+
+    return read_steadily(table.store, read)
 
 
 def _file_ids(groups: FileGroups, partitions: set[str]) -> Replaced:

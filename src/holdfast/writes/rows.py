@@ -1,5 +1,6 @@
 """Rows to be written, whichever engine holds them."""
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -7,6 +8,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from holdfast.config.table import TableSettings
+from holdfast.errors import Fenced
 from holdfast.format.commits import WriteStat
 from holdfast.model.reports import IndexReport
 from holdfast.table.opened import OpenTable
@@ -20,6 +22,23 @@ class Written:
 
     stats: Sequence[WriteStat]
     index: IndexReport = field(default_factory=IndexReport)
+
+
+class Cancellation:
+    """Whether a write is to stop. Any thread may say so, and it stays said."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def cancel(self) -> None:
+        self._event.set()
+
+    def refuse_if_cancelled(self) -> None:
+        if self._event.is_set():
+            raise Fenced(
+                "the write was stopped because it had lost its right to commit",
+                hint="nothing of it is visible; run the write again",
+            )
 
 
 class Rows(Protocol):
@@ -37,3 +56,9 @@ class Rows(Protocol):
 
     def merge(self, table: OpenTable, request: MergeRequest) -> Written:
         """Bring all rows to the file groups they belong to."""
+
+    def cancel(self) -> None:
+        """Stop writing these rows, as they are or prepared, and do not begin again.
+
+        May be called from another thread, and more than once. What runs ends with an error.
+        """

@@ -5,6 +5,10 @@
 Before COMMIT is in the ledger nobody sees anything, and the next write removes
 it. After it the write stands, whoever publishes it. An error between the two
 aborts and cleans up at once; a crash leaves that to the next write.
+
+Every write, whether it admits others or not, is validated against whatever was
+committed since its BEGIN, in the slot its COMMIT takes. So writers need no lock
+among themselves; a lock keeps out programs that do not know the ledger.
 """
 
 import logging
@@ -14,8 +18,17 @@ from dataclasses import dataclass
 from msgspec import UNSET
 
 from holdfast.concurrency.heartbeats import Heartbeat
+from holdfast.concurrency.locks.lock import Lock
+from holdfast.concurrency.locks.open import open_lock
 from holdfast.config.write import WriteSettings
-from holdfast.errors import Fenced, HoldfastError, OutcomeUnknown, StorageUnavailable, WriterActive
+from holdfast.errors import (
+    HoldfastError,
+    LockTimeout,
+    OutcomeUnknown,
+    StorageUnavailable,
+    WriteConflict,
+    WriterActive,
+)
 from holdfast.format.commits import CommitMetadata, WriteStat, encode_commit, inflight_metadata
 from holdfast.format.ledger_entries import EntryKind
 from holdfast.format.replace_requests import encode_replace_request
@@ -23,16 +36,24 @@ from holdfast.host import Owner
 from holdfast.model.instant import Action, InstantTime, State, next_time
 from holdfast.model.names import heartbeat_path, instant_file
 from holdfast.model.reports import Commit, RollbackReport
-from holdfast.services.rollback import FailedWrite, is_alive, roll_back, roll_back_failed_writes
+from holdfast.services.rollback import FailedWrite, recover, roll_back
 from holdfast.services.sweep import unclaimed_files
 from holdfast.table.markers import delete_markers
 from holdfast.table.metadata_table import drop_metadata_table
 from holdfast.table.opened import OpenTable
 from holdfast.table.properties_file import read_settings
 from holdfast.table.publish import publish_decided
+from holdfast.table.restoring import refuse_if_restoring
 from holdfast.timeline.ledger import Decision, LedgerState
 from holdfast.timeline.timeline import load_timeline
+from holdfast.writes.conflicts import Claim, Footprint
 from holdfast.writes.rows import Written
+from holdfast.writes.validation import (
+    Validation,
+    begin_validation,
+    refuse_if_fenced,
+    refuse_if_taken_back,
+)
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +75,8 @@ class Contents:
     written: Written
     schema: str
     """The table's schema after this write, as Avro JSON without meta columns."""
+    schema_before: str | None
+    """The schema it found; None if the table had none."""
     replaced: Mapping[str, Sequence[str]] | None = None
     """File ids that stop being visible, by partition; None unless the write replaces."""
 
@@ -62,84 +85,152 @@ Produce = Callable[[InstantTime], Contents]
 """Write the data files of an instant. Everything they are built on is to be read in this call."""
 
 
-def run_write(table: OpenTable, request: WriteRequest, produce: Produce) -> Commit:
-    """Carry out one write. See the module for what a failure leaves."""
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """What one attempt at a write needs all the way."""
+
+    table: OpenTable
+    request: WriteRequest
+    owner: Owner
+    lock: Lock
+
+
+def run_write(
+    table: OpenTable, request: WriteRequest, produce: Produce, *, cancel: Callable[[], None] = lambda: None
+) -> Commit:
+    """Carry out one write. See the module for what a failure leaves.
+
+    A write that lost against another is made anew as often as its settings
+    say. `cancel` ends `produce` from another thread when the write has lost
+    its right.
+    """
     table.settings.check_writable()
-    owner = table.host.owner(table.clock.unique())
-    with Heartbeat(table, owner, interval_ms=request.settings.heartbeat_interval_ms) as heartbeat:
-        instant, recovered = _begin(table, request, owner)
+    lock = open_lock(table, request.settings.lock)
+    recovered: list[RollbackReport] = []
+    for retries_left in range(request.settings.conflict_retries, -1, -1):
+        attempt = _Attempt(table, request, table.host.owner(table.clock.unique()), lock)
+        try:
+            return _run(attempt, produce, cancel, recovered)
+        except WriteConflict as conflict:
+            if retries_left == 0:
+                raise
+            log.info("write.retried", extra={"cause": str(conflict), "retries_left": retries_left})
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _run(
+    attempt: _Attempt, produce: Produce, cancel: Callable[[], None], recovered: list[RollbackReport]
+) -> Commit:
+    table, request, settings = attempt.table, attempt.request, attempt.request.settings
+    with Heartbeat(
+        table,
+        attempt.owner,
+        interval_ms=settings.heartbeat_interval_ms,
+        misses=settings.heartbeat_misses,
+        on_lost=cancel,
+    ) as heartbeat:
+        instant, slot = _begin(attempt, recovered)
         try:
             heartbeat.beat_for(instant)
-            contents = _write_files(table, request, instant, produce)
+            validation, contents = _write_files(attempt, instant, slot, produce)
             payload = _prepared(table, request, instant, contents)
+            heartbeat.refuse_if_lost()
         except Exception as error:
             heartbeat.stop()
             _give_up(table, instant, request.action, error)
+            # What ended the work may be no more than that it was cancelled, or built on a commit
+            # that is not there any more.
+            heartbeat.refuse_if_lost()
+            refuse_if_taken_back(table, instant, slot)
             raise
-        decided = _decide(table, request, instant, payload)
-        _show(table, instant, decided)
+        try:
+            decided = _decide(attempt, instant, payload, validation, _claim_of(request, contents, payload))
+        except (WriteConflict, LockTimeout) as error:
+            heartbeat.stop()
+            _give_up(table, instant, request.action, error)
+            raise
     problems = _tidy(table, instant, contents.written.stats, decided)
-    return _report(request, instant, contents, recovered, problems)
+    return _report(request, instant, contents, tuple(recovered), problems)
 
 
-def _begin(
-    table: OpenTable, request: WriteRequest, owner: Owner
-) -> tuple[InstantTime, tuple[RollbackReport, ...]]:
-    """Remove what dead writers left, then claim an instant no other writer can have."""
-    recovered: tuple[RollbackReport, ...] = ()
+def _begin(attempt: _Attempt, recovered: list[RollbackReport]) -> tuple[InstantTime, int]:
+    """Remove what dead writers left, then claim an instant no other writer can have; with its slot."""
+    table, settings = attempt.table, attempt.request.settings
     for _ in range(_BEGIN_ATTEMPTS):
-        recovered += roll_back_failed_writes(table)
-        instant = _claim(table, request, owner)
-        if instant is not None:
-            return instant, recovered
+        with attempt.lock.hold():
+            recovery = recover(
+                table, policy=settings.failed_writes_policy, timeout_ms=settings.heartbeat_timeout_ms
+            )
+            recovered += recovery.rolled_back
+            if not settings.is_shared:
+                _refuse_if_running(recovery.left, attempt.owner)
+            state = _claim(attempt)
+        for time, begun in state.begun.items():
+            if begun.owner == attempt.owner:
+                return time, begun.slot
     raise WriterActive("other writers keep starting on this table", hint="write from one process at a time")
 
 
-def _claim(table: OpenTable, request: WriteRequest, owner: Owner) -> InstantTime | None:
-    """Put BEGIN into the ledger; None if another write began and can be rolled back."""
-    newest = load_timeline(table.store).newest
+def _claim(attempt: _Attempt) -> LedgerState:
+    """Put BEGIN into the ledger, unless another write is in its way or it is there already."""
+    table, settings = attempt.table, attempt.request.settings
+    timeline = load_timeline(table.store)
 
     def decide(state: LedgerState) -> Decision | None:
-        if state.begun:
+        refuse_if_restoring(load_timeline(table.store) if state.restore else timeline, state)
+        if any(begun.owner == attempt.owner for begun in state.begun.values()):
             return None
-        known = [time for time in (newest, state.newest) if time is not None]
+        if state.begun and not settings.is_shared:
+            return None
+        if state.begun and not (state.committed or timeline.completed_commits):
+            first = min(state.begun)
+            raise _active(first, state.begun[first].owner, "the first")
+        known = [time for time in (timeline.newest, state.newest) if time is not None]
         return Decision(
             kind=EntryKind.BEGIN,
             instant=next_time(table.clock.now_ms(), max(known, default=None)),
-            action=request.action,
-            owner=owner,
-            operation=request.operation,
+            action=attempt.request.action,
+            owner=attempt.owner,
+            operation=attempt.request.operation,
+            shared=settings.is_shared,
         )
 
-    state = table.ledger.append(decide)
-    _refuse_if_alive(table, state, owner)
-    return next((time for time, begun in state.begun.items() if begun.owner == owner), None)
+    return table.ledger.append(decide)
 
 
-def _refuse_if_alive(table: OpenTable, state: LedgerState, owner: Owner) -> None:
-    for time, begun in state.begun.items():
-        if begun.owner != owner and is_alive(table, FailedWrite(time, begun.action, begun.owner, None)):
-            raise WriterActive(
-                "another write is running on this table",
-                instant=time,
-                owner=begun.owner,
-                hint="wait until it has finished, or stop it",
-            )
+def _refuse_if_running(left: Sequence[FailedWrite], owner: Owner) -> None:
+    for write in left:
+        if write.owner != owner:
+            raise _active(write.time, write.owner, "another")
 
 
-def _write_files(table: OpenTable, request: WriteRequest, instant: InstantTime, produce: Produce) -> Contents:
+def _active(time: InstantTime, owner: Owner | None, which: str) -> WriterActive:
+    return WriterActive(
+        f"{which} write is running on this table",
+        instant=time,
+        owner=owner or "another program",
+        hint="wait until it has finished, or stop it",
+    )
+
+
+def _write_files(
+    attempt: _Attempt, instant: InstantTime, slot: int, produce: Produce
+) -> tuple[Validation, Contents]:
+    table, request = attempt.table, attempt.request
     requested = instant_file(instant, request.action, State.REQUESTED)
     inflight = instant_file(instant, request.action, State.INFLIGHT)
     is_replacing = request.action is Action.REPLACECOMMIT
     table.store.create(requested, encode_replace_request() if is_replacing else b"")
     table.store.create(inflight, inflight_metadata(request.operation))
     state = table.ledger.read()
-    _refuse_if_fenced(state, instant)
+    refuse_if_fenced(state, instant)
     # Another write may have been decided after the recovery and before our BEGIN. What we are
-    # about to build on must show it; from our BEGIN on nobody else can be committed.
-    publish_decided(table, state, load_timeline(table.store))
+    # about to build on must show it; what is committed from our BEGIN on is validated against.
+    timeline = load_timeline(table.store)
+    if publish_decided(table, state, timeline):
+        timeline = load_timeline(table.store)
     drop_metadata_table(table)
-    return produce(instant)
+    return begin_validation(table, instant, slot, timeline), produce(instant)
 
 
 def _prepared(table: OpenTable, request: WriteRequest, instant: InstantTime, contents: Contents) -> bytes:
@@ -162,13 +253,31 @@ def _prepared(table: OpenTable, request: WriteRequest, instant: InstantTime, con
     )
 
 
-def _decide(table: OpenTable, request: WriteRequest, instant: InstantTime, payload: bytes) -> LedgerState:
-    """Put COMMIT into the ledger, unless somebody has put ABORT there before."""
+def _claim_of(request: WriteRequest, contents: Contents, payload: bytes) -> Claim:
+    footprint = Footprint.of(payload)
+    replaces: frozenset[str] = frozenset()
+    if contents.replaced is not None:
+        replaces = footprint.partitions | frozenset(contents.replaced)
+    return Claim(
+        footprint=footprint,
+        schema_before=contents.schema_before,
+        replaces=replaces,
+        replaces_all=request.operation == "INSERT_OVERWRITE_TABLE",
+        has_unique_keys=request.operation == "UPSERT",
+        is_global=request.settings.index_type.is_global,
+    )
+
+
+def _decide(
+    attempt: _Attempt, instant: InstantTime, payload: bytes, validation: Validation, claim: Claim
+) -> LedgerState:
+    """Put COMMIT into the ledger and show it, unless the write has lost its right."""
+    table, request = attempt.table, attempt.request
 
     def decide(state: LedgerState) -> Decision | None:
-        _refuse_if_fenced(state, instant)
         if instant in state.committed:
             return None
+        validation.check(state, claim)
         return Decision(
             kind=EntryKind.COMMIT,
             instant=instant,
@@ -177,17 +286,10 @@ def _decide(table: OpenTable, request: WriteRequest, instant: InstantTime, paylo
             payload=payload,
         )
 
-    return table.ledger.append(decide)
-
-
-def _refuse_if_fenced(state: LedgerState, instant: InstantTime) -> None:
-    if instant in state.aborted:
-        raise Fenced(
-            "this write was rolled back by another process",
-            instant=instant,
-            reason=state.aborted[instant].reason,
-            hint="nothing of it is visible; run the write again",
-        )
+    with attempt.lock.hold():
+        decided = table.ledger.append(decide)
+        _show(table, instant, decided)
+    return decided
 
 
 def _show(table: OpenTable, instant: InstantTime, decided: LedgerState) -> None:

@@ -1,7 +1,9 @@
 """An Arrow table as rows to be written, in this process and without Spark."""
 
 import uuid
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,15 +19,18 @@ from holdfast.table.opened import OpenTable
 from holdfast.writes.gather import SLOT
 from holdfast.writes.global_index import globally_located
 from holdfast.writes.merge_task import MergeRequest, incoming_rows, merge_rows, newest_of_each_key
-from holdfast.writes.rows import Written
+from holdfast.writes.rows import Cancellation, Written
 from holdfast.writes.task import TaskIdentity, TaskRequest, check_batch, write_rows
 
 _BATCH_ROWS = 50_000
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class ArrowRows:
     table: pa.Table
+    cancellation: Cancellation = field(default_factory=Cancellation, repr=False, compare=False)
 
     def schema(self) -> pa.Schema:
         return self.table.schema
@@ -35,7 +40,7 @@ class ArrowRows:
         stored = _stored(self.table, schema)
         for batch in stored.to_batches(max_chunksize=_BATCH_ROWS):
             check_batch(batch, table, by_partition=by_partition)
-        return ArrowRows(stored)
+        return ArrowRows(stored, self.cancellation)
 
     def write(self, table: OpenTable, request: TaskRequest) -> Written:
         """Write the rows as one task."""
@@ -43,7 +48,7 @@ class ArrowRows:
         if request.table.partition_by and rows.num_rows:
             rows = rows.take(pc.sort_indices(partition_column(rows, request.table).indices))
         batches = rows.to_batches(max_chunksize=_BATCH_ROWS)
-        return Written(stats=list(write_rows(table.store, request, _identity(table), batches)))
+        return Written(stats=list(self._each(write_rows(table.store, request, _identity(table), batches))))
 
     def merge(self, table: OpenTable, request: MergeRequest) -> Written:
         """Merge the rows as one task and one slot."""
@@ -55,10 +60,20 @@ class ArrowRows:
             rows = newest_of_each_key(incoming_rows(rows, request), request.task.table.ordering).rows
         slot = pa.array(np.zeros(rows.num_rows, dtype=np.int64))
         batches = rows.append_column(SLOT, slot).to_batches(max_chunksize=_BATCH_ROWS)
-        outcomes = list(merge_rows(table.store, request, _identity(table), batches))
+        outcomes = list(self._each(merge_rows(table.store, request, _identity(table), batches)))
         stats = [outcome for outcome in outcomes if isinstance(outcome, WriteStat)]
         reports = [outcome for outcome in outcomes if isinstance(outcome, IndexReport)]
         return Written(stats=stats, index=sum(reports, index))
+
+    def cancel(self) -> None:
+        self.cancellation.cancel()
+
+    def _each(self, outcomes: Iterable[T]) -> Iterator[T]:
+        """What a task tells, file by file, until the write is cancelled."""
+        self.cancellation.refuse_if_cancelled()
+        for outcome in outcomes:
+            yield outcome
+            self.cancellation.refuse_if_cancelled()
 
 
 def _identity(table: OpenTable) -> TaskIdentity:

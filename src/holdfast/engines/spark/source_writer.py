@@ -55,6 +55,7 @@ def begin_write(
     host = _ApplicationHost(_application(clock.unique()))
     table = open_target(location, request, columns=schema.names, clock=clock, host=host)
     settings = WriteSettings.from_options(request.options)
+    _refuse_if_shared(settings)
     columns = arrow_schema_of(schema)
     try:
         verb(table, _TaskRows(columns), settings)
@@ -151,6 +152,9 @@ class _TaskRows:
     def merge(self, table: OpenTable, request: MergeRequest) -> Written:
         raise _needs_shuffle("this option of the write")
 
+    def cancel(self) -> None:
+        """Nothing of it runs in this process."""
+
 
 @dataclass(frozen=True)
 class _WrittenRows(_TaskRows):
@@ -206,6 +210,16 @@ def _verb(given: Operation | None, *, overwrite: bool) -> _Verb:
     if overwrite and given in (None, Operation.INSERT_OVERWRITE_TABLE):
         return operations.insert_overwrite_table
     raise _needs_shuffle(given or f"{Operation.UPSERT}, the default")
+
+
+def _refuse_if_shared(settings: WriteSettings) -> None:
+    """Between the two halves of such a write no process of ours runs that could beat for it."""
+    if settings.is_shared:
+        raise InvalidOption(
+            "this door to Spark is for tables with one writer",
+            policy=settings.failed_writes_policy,
+            hint="call holdfast.write(df, path, options), which keeps a heartbeat",
+        )
 
 
 def _needs_shuffle(what: str) -> InvalidOption:

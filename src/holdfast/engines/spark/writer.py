@@ -10,7 +10,7 @@ import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 import pyarrow as pa
@@ -22,6 +22,7 @@ from pyspark.sql import types as spark
 from holdfast import errors
 from holdfast.config.key_generators import PartitionType
 from holdfast.config.table import TableSettings
+from holdfast.engines.spark.jobs import Jobs
 from holdfast.engines.spark.keys import partition_path_of, quoted
 from holdfast.engines.spark.routing import TASKS_PER_CORE, parallelism, routed
 from holdfast.engines.spark.session import own_interpreter
@@ -54,6 +55,7 @@ class SparkRows:
     frame: DataFrame
     counts: Mapping[str, int] | None = None
     """How many rows there are of each partition, once that was asked."""
+    jobs: Jobs = field(default_factory=Jobs, repr=False, compare=False)
 
     def schema(self) -> pa.Schema:
         return arrow_schema_of(self.frame.schema)
@@ -65,8 +67,10 @@ class SparkRows:
         if by_partition and table.partition_by:
             partition_column(schema.empty_table(), table)
         if not _may_be_refused(frame, table, by_partition=by_partition):
-            return SparkRows(frame)
-        return SparkRows(frame, _checked_counts(frame, table, by_partition=by_partition))
+            return SparkRows(frame, jobs=self.jobs)
+        with self.jobs.cancellable(frame.sparkSession):
+            counts = _checked_counts(frame, table, by_partition=by_partition)
+        return SparkRows(frame, counts, self.jobs)
 
     def write(self, table: OpenTable, request: TaskRequest) -> Written:
         rows = self.frame
@@ -75,16 +79,18 @@ class SparkRows:
                 marks = _partition_marks(rows, request.table)
             # The rows of a partition only have to stand together, and numbers sort faster than text.
             rows = rows.sortWithinPartitions(f.xxhash64(*marks))
-        return _run(rows, table.location, lambda store, me, batches: write_rows(store, request, me, batches))
+        with self.jobs.cancellable(rows.sparkSession):
+            return _run(
+                rows, table.location, lambda store, me, batches: write_rows(store, request, me, batches)
+            )
 
     def merge(self, table: OpenTable, request: MergeRequest) -> Written:
         session = self.frame.sparkSession
-        counts = self.counts
-        if counts is None:
-            counts = _checked_counts(
-                self.frame, request.task.table, by_partition=_says_partition(self.frame, request.task.table)
-            )
-        with own_interpreter(session), ExitStack() as stack:
+        with self.jobs.cancellable(session), own_interpreter(session), ExitStack() as stack:
+            counts = self.counts
+            if counts is None:
+                by_partition = _says_partition(self.frame, request.task.table)
+                counts = _checked_counts(self.frame, request.task.table, by_partition=by_partition)
             route = routed(self.frame, counts, table, request)
             for frame in route.held:
                 stack.callback(frame.unpersist)
@@ -95,6 +101,9 @@ class SparkRows:
                 ordered, table.location, lambda store, me, batches: merge_rows(store, shipped, me, batches)
             )
         return Written(stats=written.stats, index=route.index + written.index)
+
+    def cancel(self) -> None:
+        self.jobs.cancel(self.frame.sparkSession)
 
 
 class _Problem(msgspec.Struct, frozen=True):
@@ -204,10 +213,10 @@ def _checked_counts(rows: DataFrame, table: TableSettings, *, by_partition: bool
 def _bad_key(fields: list[spark.StructField]) -> Column | None:
     """True for rows without a key; None if no row can be without one."""
     condition: Column | None = None
-    for field in fields:
-        column = f.col(quoted(field.name))
-        is_text = isinstance(field.dataType, spark.StringType)
-        if not field.nullable and not is_text:
+    for key in fields:
+        column = f.col(quoted(key.name))
+        is_text = isinstance(key.dataType, spark.StringType)
+        if not key.nullable and not is_text:
             return None
         is_absent = column.isNull() | (column == "") if is_text else column.isNull()
         condition = is_absent if condition is None else condition & is_absent

@@ -1,0 +1,47 @@
+"""The Spark jobs of one write, and cancelling them."""
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from holdfast.writes.rows import Cancellation
+
+
+class Jobs:
+    """Jobs that carry one tag, by which any thread can cancel them and no others."""
+
+    def __init__(self) -> None:
+        self._tag = f"holdfast-{uuid.uuid4().hex}"
+        self._cancellation = Cancellation()
+
+    @contextmanager
+    def cancellable(self, session: SparkSession) -> Iterator[None]:
+        """Tag the jobs that this thread starts in the block. `Fenced` if they are cancelled already."""
+        self._cancellation.refuse_if_cancelled()
+        add, remove, _ = _tagging(session)
+        add(self._tag)
+        try:
+            yield
+        finally:
+            remove(self._tag)
+
+    def cancel(self, session: SparkSession) -> None:
+        """Cancel what runs, and let nothing more begin.
+
+        A job that is being planned at this moment is missed; call again.
+        """
+        self._cancellation.cancel()
+        _, _, cancel = _tagging(session)
+        cancel(self._tag)
+
+
+def _tagging(session: SparkSession) -> tuple[Callable[[str], object], ...]:
+    """How to add a tag, remove it, and cancel the jobs that carry it."""
+    # A session of Spark Connect has no context. Others can tag through the session only since Spark 4.
+    context: Any = getattr(session, "_sc", None)
+    if context is None:
+        return session.addTag, session.removeTag, session.interruptTag
+    return context.addJobTag, context.removeJobTag, context.cancelJobsWithTag

@@ -1,0 +1,173 @@
+"""Savepoints: commits whose files stay, so that the table can be taken back to them.
+
+    inflight ─► SAVEPOINT in the ledger ─► completed          RELEASE ─► completed, inflight deleted
+
+The ledger decides: a savepoint and the rollback of the same commit cannot both
+win. Whoever finds one that was decided and is inflight shows it; one that was
+never decided, or deleted only in part, is forgotten by the next write.
+"""
+
+import datetime as dt
+import logging
+
+from holdfast.errors import Refused, TableDamaged, UnknownInstant
+from holdfast.format.ledger_entries import EntryKind
+from holdfast.format.malformed import Malformed
+from holdfast.format.savepoints import SavepointMetadata, decode_savepoint, encode_savepoint
+from holdfast.model.instant import Action, Instant, InstantTime, State
+from holdfast.model.names import instant_file
+from holdfast.model.reports import Savepoint
+from holdfast.read.snapshot import Moment
+from holdfast.services.targets import cleans, commit_at, end_of, refuse_if_cleaned, timeline_and_ledger
+from holdfast.table.opened import OpenTable
+from holdfast.table.publish import publish_decided
+from holdfast.table.restoring import refuse_if_restoring
+from holdfast.table.view import load_view
+from holdfast.timeline.ledger import Decision, LedgerState
+from holdfast.timeline.timeline import Timeline, load_timeline, read_all_completed
+
+log = logging.getLogger(__name__)
+
+
+def create_savepoint(
+    table: OpenTable, moment: Moment | None = None, *, user: str = "", comment: str = ""
+) -> Savepoint:
+    """Protect a commit, by default the newest. The same call again gives the same savepoint.
+
+    `SnapshotExpired` if a clean has removed files of it, `Refused` if a clean or
+    a restore is not finished, or if somebody else's savepoint is there.
+    """
+    timeline = _shown(table)
+    commit = timeline.last_commit if moment is None else commit_at(timeline, moment)
+    if commit is None:
+        raise Refused("there is no commit to protect", table=table.settings.name)
+    known = cleans(timeline)
+    existing = _existing(table, timeline, commit.time)
+    metadata = existing or SavepointMetadata(
+        user, table.clock.now_ms(), comment, _files(table, timeline, commit.time)
+    )
+    if existing is None:
+        metadata = _decide(table, commit, metadata, known)
+    savepoint = _savepoint(commit.time, metadata)
+    if (savepoint.user, savepoint.comment) != (user, comment):
+        raise Refused(
+            "the commit has a savepoint already",
+            instant=commit.time,
+            user=savepoint.user or "unknown",
+            comment=savepoint.comment or "none",
+            hint="delete it first, or keep it",
+        )
+    return savepoint
+
+
+def savepoints(table: OpenTable) -> list[Savepoint]:
+    """All savepoints, oldest first; those that Apache Hudi made are among them."""
+    shown = [
+        i for i in load_timeline(table.store).instants if i.action is Action.SAVEPOINT and i.is_completed
+    ]
+    return [
+        _savepoint(instant.time, _decoded(content, instant.time))
+        for instant, content in read_all_completed(table.store, shown)
+    ]
+
+
+def delete_savepoint(table: OpenTable, time: InstantTime) -> None:
+    """Let a commit's files go when the next clean wants them. `UnknownInstant` if it has no savepoint."""
+    table.settings.check_writable()
+    is_shown = load_timeline(table.store).find(time, Action.SAVEPOINT) is not None
+    if not is_shown and time not in table.ledger.read().savepoints:
+        raise UnknownInstant(
+            "there is no savepoint of this commit", instant=time, hint="see holdfast savepoints show"
+        )
+
+    def decide(state: LedgerState) -> Decision | None:
+        if time not in state.savepoints:
+            return None
+        return Decision(kind=EntryKind.RELEASE, instant=time, action=Action.SAVEPOINT)
+
+    table.ledger.append(decide)
+    _hide(table, time)
+    log.info("savepoint.deleted", extra={"instant": time})
+
+
+def _shown(table: OpenTable) -> Timeline:
+    table.settings.check_writable()
+    timeline, state = timeline_and_ledger(table)
+    refuse_if_restoring(timeline, state)
+    return load_timeline(table.store) if publish_decided(table, state, timeline) else timeline
+
+
+def _existing(table: OpenTable, timeline: Timeline, time: InstantTime) -> SavepointMetadata | None:
+    instant = timeline.find(time, Action.SAVEPOINT)
+    if instant is None or not instant.is_completed:
+        return None
+    [(_, content)] = read_all_completed(table.store, [instant])
+    return _decoded(content, time)
+
+
+def _files(table: OpenTable, timeline: Timeline, time: InstantTime) -> dict[str, tuple[str, ...]]:
+    """The names of all base files of the commit's snapshot, by partition; every one is there."""
+    latest = load_view(table.store, timeline).latest(end_of(time))
+    files: dict[str, list[str]] = {}
+    for path, partition in zip(latest["path"].to_pylist(), latest["partition"].to_pylist(), strict=True):
+        files.setdefault(partition, []).append(path.rpartition("/")[2])
+    return {partition: tuple(names) for partition, names in files.items()}
+
+
+def _decide(
+    table: OpenTable, commit: Instant, metadata: SavepointMetadata, known: frozenset[InstantTime]
+) -> SavepointMetadata:
+    """Put SAVEPOINT into the ledger, unless it is there, and show it; what it says."""
+
+    def decide(state: LedgerState) -> Decision | None:
+        if commit.time in state.savepoints:
+            return None
+        timeline = load_timeline(table.store)
+        refuse_if_restoring(timeline, state)
+        refuse_if_cleaned(timeline, known)
+        if commit.time in state.aborted or commit.time not in {c.time for c in timeline.completed_commits}:
+            raise UnknownInstant("the commit was taken back in the meantime", instant=commit.time)
+        return Decision(
+            kind=EntryKind.SAVEPOINT,
+            instant=commit.time,
+            action=Action.SAVEPOINT,
+            payload=encode_savepoint(metadata),
+        )
+
+    inflight = instant_file(commit.time, Action.SAVEPOINT, State.INFLIGHT)
+    table.store.create(inflight, b"")
+    slot = table.ledger.append(decide).savepoints[commit.time]
+    payload = table.ledger.payload(slot)
+    # A writer that saw it before it was decided took it for a left-over.
+    table.store.create(inflight, b"")
+    table.store.create(instant_file(commit.time, Action.SAVEPOINT, State.COMPLETED), payload)
+    # It may have been deleted between our look into the ledger and the file's appearance.
+    if table.ledger.read().savepoints.get(commit.time) != slot:
+        _hide(table, commit.time)
+        raise UnknownInstant("the savepoint was deleted in the meantime", instant=commit.time)
+    log.info("savepoint.created", extra={"instant": commit.time})
+    return _decoded(payload, commit.time)
+
+
+def _hide(table: OpenTable, time: InstantTime) -> None:
+    for state in (State.COMPLETED, State.INFLIGHT):
+        table.store.delete(instant_file(time, Action.SAVEPOINT, state))
+
+
+def _decoded(content: bytes, time: InstantTime) -> SavepointMetadata:
+    try:
+        return decode_savepoint(content)
+    except Malformed as error:
+        file = instant_file(time, Action.SAVEPOINT, State.COMPLETED)
+        raise TableDamaged("a savepoint cannot be read", file=file, cause=error) from error
+
+
+def _savepoint(time: InstantTime, metadata: SavepointMetadata) -> Savepoint:
+    return Savepoint(
+        instant=time,
+        user=metadata.user,
+        comment=metadata.comment,
+        created_at=dt.datetime.fromtimestamp(metadata.at_ms / 1000, dt.UTC),
+        files=sum(map(len, metadata.files.values())),
+        partitions=tuple(sorted(metadata.files)),
+    )

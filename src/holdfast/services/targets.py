@@ -1,0 +1,79 @@
+"""Targets: which commit somebody means, and whether its snapshot can be relied on.
+
+An instant names a commit exactly; a date and time means the newest commit at
+or before it.
+"""
+
+from holdfast.errors import Conflict, Refused, UnknownInstant
+from holdfast.model.instant import Action, Instant, InstantTime, instant_time
+from holdfast.model.reports import Commit
+from holdfast.read.snapshot import Moment, as_instant
+from holdfast.table.opened import OpenTable
+from holdfast.timeline.ledger import LedgerState
+from holdfast.timeline.timeline import Timeline, load_timeline
+
+
+def timeline_and_ledger(table: OpenTable) -> tuple[Timeline, LedgerState]:
+    """Both as they are now; whatever the timeline shows is decided in the ledger."""
+    # Read before the timeline, too: no checkpoint can then hide the outcome of an instant seen pending.
+    table.ledger.read()
+    timeline = load_timeline(table.store)
+    return timeline, table.ledger.read()
+
+
+def instant_named(moment: Moment) -> InstantTime | None:
+    """The instant that is named exactly; None if a date and time is given."""
+    match moment:
+        case Instant():
+            return moment.time
+        case Commit():
+            return moment.instant
+        case str() if moment.strip().isdigit():
+            try:
+                return instant_time(moment.strip())
+            except ValueError:
+                return as_instant(moment)
+    return None
+
+
+def exact_instant(moment: Moment) -> InstantTime:
+    """The instant that is named; a date and time names the one of that very millisecond."""
+    return instant_named(moment) or as_instant(moment)
+
+
+def commit_at(timeline: Timeline, moment: Moment) -> Instant:
+    """The completed commit that is meant. `UnknownInstant` if the active timeline has none."""
+    name = instant_named(moment)
+    limit = end_of(as_instant(moment))
+    older = [commit for commit in timeline.completed_commits if end_of(commit.time) <= limit]
+    if older and name in (None, older[-1].time):
+        return older[-1]
+    raise UnknownInstant(
+        "no completed commit on the active timeline has this time"
+        if name
+        else "no completed commit on the active timeline is that old",
+        instant=name or limit,
+        hint=f"the newest commit before it is {older[-1].time}" if older else "see holdfast commits show",
+    )
+
+
+def end_of(time: InstantTime) -> InstantTime:
+    """The time to the millisecond; one of an old table ends with the second and means all of it."""
+    return InstantTime(time.ljust(17, "9"))
+
+
+def cleans(timeline: Timeline) -> frozenset[InstantTime]:
+    """The completed cleans. `Refused` while one is pending: it may delete what a snapshot consists of."""
+    found = [instant for instant in timeline.instants if instant.action is Action.CLEAN]
+    for instant in found:
+        if not instant.is_completed:
+            raise Refused(
+                "a clean of this table is not finished", clean=instant.time, hint="let it finish first"
+            )
+    return frozenset(instant.time for instant in found)
+
+
+def refuse_if_cleaned(timeline: Timeline, known: frozenset[InstantTime]) -> None:
+    """`Conflict` if a clean ran since the cleans `known` were looked up, `Refused` while one runs."""
+    if cleans(timeline) - known:
+        raise Conflict("the table was cleaned in the meantime", hint="run the command again")

@@ -1,0 +1,183 @@
+"""Taking back one instant: a pending write, or the newest commit.
+
+A commit is taken back by a REVOKE in the ledger. From then on it counts as
+aborted: its completed file is withdrawn first, so readers see the state before
+it, and then a rollback removes its traces as it does those of a failed write.
+"""
+
+from collections.abc import Callable
+
+from holdfast.concurrency.heartbeats import judge
+from holdfast.config.write import HEARTBEAT_TIMEOUT_MS, FailedWritesPolicy
+from holdfast.errors import Refused, UnknownInstant, WriteConflict, WriterActive
+from holdfast.format.ledger_entries import EntryKind, Revoked
+from holdfast.model.instant import Action, Instant, InstantTime, next_time
+from holdfast.model.reports import RollbackReport
+from holdfast.services.rollback import FailedWrite, failed_writes, recover, roll_back, sort_out
+from holdfast.services.targets import cleans, timeline_and_ledger
+from holdfast.table.metadata_table import drop_metadata_table
+from holdfast.table.opened import OpenTable
+from holdfast.table.publish import publish_decided
+from holdfast.table.restoring import refuse_if_restoring
+from holdfast.table.steady import read_steadily
+from holdfast.table.view import load_view
+from holdfast.timeline.ledger import Decision, LedgerState
+from holdfast.timeline.timeline import Timeline, load_timeline
+
+
+def roll_back_instant(
+    table: OpenTable, time: InstantTime, *, timeout_ms: int = HEARTBEAT_TIMEOUT_MS
+) -> RollbackReport:
+    """Roll back a pending write, or take back the newest commit.
+
+    `UnknownInstant` if there is no such write, `WriterActive` if it may be
+    running, `Refused` if something stands in the way, and what.
+    """
+    timeline, state = _shown(table)
+    failed = {write.time: write for write in failed_writes(table, timeline, state)}
+    if time in failed:
+        return _roll_back_pending(table, failed[time], timeout_ms)
+    instant = _completed(timeline, time)
+    return _take_back(table, instant, lambda timeline, state: _check(table, instant, timeline, state))
+
+
+def undo(table: OpenTable) -> RollbackReport:
+    """Take back the newest commit, after what dead writers left; or finish an undo that was begun."""
+    newest = interrupted_undo(table) or _newest_commit(table)
+    try:
+        return roll_back_instant(table, newest)
+    except UnknownInstant as error:
+        raise WriteConflict(
+            "the commit was taken back by another process",
+            instant=newest,
+            hint="look at the timeline before you undo another",
+        ) from error
+
+
+def _newest_commit(table: OpenTable) -> InstantTime:
+    recover(table)
+    newest = _shown(table)[0].last_commit
+    if newest is None:
+        raise Refused("there is no commit to undo", table=table.settings.name)
+    return newest.time
+
+
+def interrupted_undo(table: OpenTable) -> InstantTime | None:
+    """The commit that the ledger took back and whose rollback is not completed."""
+    timeline, state = timeline_and_ledger(table)
+    failed = (write.time for write in failed_writes(table, timeline, state) if write.time in state.aborted)
+    return next((time for time in failed if state.aborted[time].revoked_by is not None), None)
+
+
+def check_undo(table: OpenTable, time: InstantTime) -> Instant:
+    """The commit, if it could be taken back now; what stands in the way otherwise. Changes nothing."""
+    timeline, state = timeline_and_ledger(table)
+    refuse_if_restoring(timeline, state)
+    instant = _completed(timeline, time)
+    _check(table, instant, timeline, state)
+    return instant
+
+
+def _shown(table: OpenTable) -> tuple[Timeline, LedgerState]:
+    table.settings.check_writable()
+    timeline, state = timeline_and_ledger(table)
+    refuse_if_restoring(timeline, state)
+    if publish_decided(table, state, timeline):
+        timeline = load_timeline(table.store)
+    return timeline, state
+
+
+def _roll_back_pending(table: OpenTable, write: FailedWrite, timeout_ms: int) -> RollbackReport:
+    statuses = judge(table, {write.time: write.owner}, timeout_ms=timeout_ms)
+    _, left = sort_out(table, [write], statuses, policy=FailedWritesPolicy.EAGER)
+    if left:
+        raise WriterActive(
+            "this write may be running",
+            instant=write.time,
+            owner=write.owner or "another program",
+            hint="stop it, or wait until its heartbeat has expired: holdfast heartbeats show",
+        )
+    drop_metadata_table(table)
+    report = roll_back(table, write, reason="rolled back by hand")
+    if report is None:
+        raise Refused(
+            "the write was committed in the meantime",
+            instant=write.time,
+            hint="it can be taken back if it is the newest commit",
+        )
+    return report
+
+
+def _take_back(
+    table: OpenTable, instant: Instant, check: Callable[[Timeline, LedgerState], None]
+) -> RollbackReport:
+    def decide(state: LedgerState) -> Decision | None:
+        if instant.time in state.aborted:
+            return None
+        timeline = load_timeline(table.store)
+        check(timeline, state)
+        known = [time for time in (timeline.newest, state.newest) if time is not None]
+        rollback = next_time(table.clock.now_ms(), max(known))
+        return Decision(
+            kind=EntryKind.REVOKE,
+            instant=rollback,
+            action=Action.ROLLBACK,
+            revoked=(Revoked(instant.time, instant.action, rollback),),
+            reason="taken back by hand",
+        )
+
+    table.ledger.append(decide)
+    drop_metadata_table(table)
+    report = roll_back(table, FailedWrite(instant.time, instant.action, None, None))
+    assert report is not None, "what the ledger revoked is not committed"
+    return report
+
+
+def _completed(timeline: Timeline, time: InstantTime) -> Instant:
+    for instant in timeline.completed_commits:
+        if instant.time == time:
+            return instant
+    raise UnknownInstant(
+        "no write on the active timeline has this time",
+        instant=time,
+        hint="holdfast timeline show lists the instants; archived commits cannot be rolled back",
+    )
+
+
+def _check(table: OpenTable, instant: Instant, timeline: Timeline, state: LedgerState) -> None:
+    refuse_if_restoring(timeline, state)
+    later = [other.time for other in timeline.completed_commits if other.time > instant.time]
+    if later:
+        raise Refused(
+            "there are commits after this one",
+            instant=instant.time,
+            after=len(later),
+            newest=later[-1],
+            hint="take back the newest first, or restore the table to the commit before this one",
+        )
+    if instant.time in state.savepoints or timeline.find(instant.time, Action.SAVEPOINT) is not None:
+        raise Refused(
+            "the commit is savepointed",
+            instant=instant.time,
+            hint=f"delete the savepoint first: holdfast savepoint delete --commit {instant.time}",
+        )
+    _refuse_if_planned_on(timeline)
+    cleans(timeline)
+    # Raises SnapshotExpired or TableDamaged if the state before it is not there any more.
+    read_steadily(table.store, lambda now: load_view(table.store, now).latest(_just_before(instant.time)))
+
+
+def _refuse_if_planned_on(timeline: Timeline) -> None:
+    services = (Action.COMPACTION, Action.LOGCOMPACTION)
+    for other in timeline.instants:
+        if other.action in services and not other.is_completed:
+            raise Refused(
+                "a compaction is planned on this table",
+                instant=other.time,
+                hint="let it run first",
+            )
+
+
+def _just_before(time: InstantTime) -> InstantTime:
+    # An instant of an old table ends with the second and counts as its last millisecond.
+    return InstantTime(str(int(time.ljust(17, "9")) - 1))

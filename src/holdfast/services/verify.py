@@ -1,0 +1,248 @@
+"""Verify: look at everything a table consists of and name what is not as it should be.
+
+Nothing is changed, and writers may run meanwhile. Whatever names an instant
+(files, markers, heartbeats) is listed before the ledger and the timeline are
+read: a writer makes itself known before it writes anything else, so an
+instant that nobody knows then is nobody's.
+"""
+
+from collections.abc import Collection, Iterable, Iterator
+
+from holdfast.concurrency.heartbeats import decode_beat
+from holdfast.concurrency.locks.file import FILE_NAME, FileForm
+from holdfast.concurrency.locks.lease import Lease
+from holdfast.concurrency.locks.storage import StorageForm
+from holdfast.errors import TableDamaged
+from holdfast.host import Liveness, Owner
+from holdfast.model.instant import Action, Instant, InstantTime, State
+from holdfast.model.names import (
+    HEARTBEAT_FOLDER,
+    META_FOLDER,
+    PROPERTIES_BACKUP,
+    heartbeat_path,
+    instant_file,
+    marker_folder,
+)
+from holdfast.model.reports import Finding, FindingKind, Severity, VerifyReport
+from holdfast.services.fates import Fate, Fates
+from holdfast.services.verify_files import check_files, list_files
+from holdfast.services.verify_instants import (
+    LOOK_CLOSER,
+    REPAIR_MOVES,
+    contradictions,
+    gaps,
+    ledger_damage,
+    read_instants,
+    restores,
+    told_in,
+    unfinished,
+)
+from holdfast.storage.store import Store, read_or_none
+from holdfast.table.markers import instants_with_markers
+from holdfast.table.opened import OpenTable
+from holdfast.timeline.ledger import LedgerState
+from holdfast.timeline.timeline import Timeline, load_timeline
+
+_CLOCKS_DIFFER_MS = 60_000
+_RANK = {Severity.DAMAGE: 0, Severity.WARNING: 1, Severity.INFO: 2}
+
+_REPAIR_FINISHES = "repair, or the next write, sees to it"
+_WRITER = {Liveness.ALIVE: "is alive", Liveness.GONE: "is gone", Liveness.UNKNOWN: "is not known here"}
+_FOR_PENDING = {
+    Liveness.ALIVE: "wait for it",
+    Liveness.GONE: "holdfast rollbacks run, or the next write, rolls it back",
+    Liveness.UNKNOWN: "wait for it; if its writer is gone, holdfast rollbacks run rolls it back",
+}
+
+
+def verify(table: OpenTable) -> VerifyReport:
+    """Look for everything that is wrong with a table, and for what is pending in it.
+
+    What seems wrong is looked at twice, and only what both looks find is
+    reported: what a running writer was just about to finish is not.
+    """
+    first = _look(table)
+    if first.is_clean:
+        return first
+    second = _look(table)
+    seen = {(finding.kind, finding.path) for finding in first.findings}
+    kept = [f for f in second.findings if f.severity is Severity.INFO or (f.kind, f.path) in seen]
+    return VerifyReport(findings=tuple(kept), files_checked=second.files_checked)
+
+
+def _look(table: OpenTable) -> VerifyReport:
+    store = table.store
+    files = list_files(store)
+    marked = instants_with_markers(store)
+    writers = _Writers(table)
+    before = _ledger_state(table)
+    timeline = load_timeline(store)
+    told = read_instants(table, timeline, before)
+    fates = Fates(timeline, _ledger_state(table), told.undone, frozenset(told.plans.values()))
+    of_files, files_checked = check_files(
+        store,
+        files,
+        fates,
+        torn=frozenset(instant.time for instant in told.torn),
+        readable=_readable(timeline, told.torn, fates),
+        savepoints=told.savepoints,
+    )
+    findings = [
+        *of_files,
+        *told.findings,
+        *gaps(store),
+        *ledger_damage(store),
+        *contradictions(timeline, told, fates),
+        *_disagreements(timeline, before, fates, writers),
+        *unfinished(timeline, told, fates),
+        *restores(timeline, fates.state),
+        *_pending(timeline, before, fates, writers),
+        *_stale_markers(marked, fates, writers),
+        *_stale_heartbeats(fates, writers),
+        *_locks(table),
+        *_leftovers(store),
+    ]
+    findings.sort(key=lambda finding: (_RANK[finding.severity], finding.kind, finding.path))
+    return VerifyReport(findings=tuple(findings), files_checked=files_checked)
+
+
+def _readable(timeline: Timeline, torn: Collection[Instant], fates: Fates) -> Timeline:
+    """The timeline without what cannot be read, and without what was taken back and is still shown."""
+    return Timeline(tuple(i for i in timeline.instants if i not in torn and i.time not in fates.taken_back))
+
+
+class _Writers:
+    """Who beats, as the heartbeats say at this moment."""
+
+    def __init__(self, table: OpenTable) -> None:
+        self._host = table.host
+        self.owners: dict[InstantTime, Owner | None] = {}
+        """Who beats for an instant; None if another program does."""
+        paths = [file.path for file in table.store.folder(HEARTBEAT_FOLDER).files]
+        for path, content in zip(paths, table.store.read_all(paths), strict=True):
+            time = path.rpartition("/")[2]
+            if content is not None and time.isdigit():
+                beat = decode_beat(content)
+                self.owners[InstantTime(time)] = None if beat is None else beat.owner
+
+    def liveness(self, time: InstantTime, owner: Owner | None = None) -> Liveness:
+        owner = owner or self.owners.get(time)
+        return Liveness.UNKNOWN if owner is None else self._host.liveness(owner)
+
+    def is_alive(self, time: InstantTime) -> bool:
+        return self.liveness(time) is Liveness.ALIVE
+
+
+def _ledger_state(table: OpenTable) -> LedgerState:
+    """What the ledger says; nothing if it cannot be read, which is a finding of its own."""
+    try:
+        return table.ledger.read()
+    except TableDamaged:
+        return LedgerState()
+
+
+def _disagreements(
+    timeline: Timeline, before: LedgerState, fates: Fates, writers: _Writers
+) -> Iterator[Finding]:
+    """What the ledger had decided before the timeline was read, and the timeline does not show."""
+    completed = {instant.time: instant for instant in timeline.completed_commits}
+    for time, decided in before.committed.items():
+        path = instant_file(time, decided.action, State.COMPLETED)
+        if time in completed or time in fates.undone or time in fates.planned:
+            continue
+        if timeline.find(time) is not None:
+            severity = Severity.INFO if writers.is_alive(time) else Severity.WARNING
+            yield _disagreement(path, "it was committed and is not shown yet", severity)
+        elif not fates.is_before_timeline(time) and time not in fates.state.aborted:
+            yield _disagreement(path, "it was committed and has vanished", Severity.DAMAGE)
+    for time, instant in completed.items():
+        aborted = before.aborted.get(time)
+        if aborted is not None and aborted.revoked_by is not None:
+            severity = Severity.WARNING if fates.is_carried_out(aborted) else Severity.INFO
+            yield _disagreement(told_in(instant), "it was taken back and is still shown", severity)
+        elif aborted is not None:
+            yield _disagreement(told_in(instant), "it is completed although aborted", Severity.DAMAGE)
+        elif time in fates.state.begun:
+            yield _disagreement(told_in(instant), "it is completed although undecided", Severity.DAMAGE)
+    for time in before.savepoints:
+        savepoint = timeline.find(time, Action.SAVEPOINT)
+        if savepoint is not None and not savepoint.is_completed:
+            path = instant_file(time, Action.SAVEPOINT, State.COMPLETED)
+            yield _disagreement(path, "the savepoint was decided and is not shown yet", Severity.WARNING)
+
+
+def _disagreement(path: str, detail: str, severity: Severity) -> Finding:
+    remedy = LOOK_CLOSER if severity is Severity.DAMAGE else _REPAIR_FINISHES
+    return Finding(FindingKind.DISAGREEMENT, path, detail, remedy, severity)
+
+
+def _pending(timeline: Timeline, before: LedgerState, fates: Fates, writers: _Writers) -> Iterator[Finding]:
+    """Everything else that is not completed and not decided either."""
+    known = {(instant.time, instant.action) for instant in timeline.instants}
+    begun = [
+        Instant(time, found.action, State.REQUESTED)
+        for time, found in fates.state.begun.items()
+        if (time, found.action) not in known
+    ]
+    apart = (Action.ROLLBACK, Action.RESTORE)
+    shown = [i for i in timeline.instants if not i.is_completed and i.action not in apart]
+    writes = {*before.committed, *fates.state.aborted}
+    for instant in (*begun, *shown):
+        if instant.time in (before.savepoints if instant.action is Action.SAVEPOINT else writes):
+            continue
+        claim = fates.state.begun.get(instant.time)
+        liveness = writers.liveness(instant.time, None if claim is None else claim.owner)
+        path = instant_file(instant.time, instant.action, instant.state)
+        detail = f"the {instant.action} is {instant.state.lower()}, its writer {_WRITER[liveness]}"
+        yield Finding(FindingKind.PENDING, path, detail, _FOR_PENDING[liveness], Severity.INFO)
+
+
+def _stale_markers(marked: Iterable[InstantTime], fates: Fates, writers: _Writers) -> Iterator[Finding]:
+    for time in marked:
+        if fates.of(time) is not Fate.PENDING and not writers.is_alive(time):
+            detail = f"the instant is {fates.of(time).value}"
+            yield Finding(FindingKind.MARKERS, marker_folder(time), detail, REPAIR_MOVES, Severity.WARNING)
+
+
+def _stale_heartbeats(fates: Fates, writers: _Writers) -> Iterator[Finding]:
+    for time in writers.owners:
+        fate, liveness = fates.of(time), writers.liveness(time)
+        if fate is Fate.PENDING or liveness is Liveness.ALIVE:
+            continue
+        path = heartbeat_path(time)
+        if fate is Fate.UNKNOWN and liveness is not Liveness.GONE:
+            # Hudi's writers beat before their instant is known.
+            detail, remedy = "no instant has its time yet", "delete it if no writer runs"
+            yield Finding(FindingKind.HEARTBEAT, path, detail, remedy, Severity.INFO)
+        else:
+            detail = f"the instant is {fate.value}"
+            yield Finding(FindingKind.HEARTBEAT, path, detail, REPAIR_MOVES, Severity.WARNING)
+
+
+def _locks(table: OpenTable) -> Iterator[Finding]:
+    for form in (FileForm(f"{META_FOLDER}/{FILE_NAME}"), StorageForm(0, 0)):
+        content = read_or_none(table.store, form.path)
+        lease = None if content is None else form.read(content)
+        if lease is not None and not lease.is_released:
+            yield from _lock(table, form.path, lease)
+
+
+def _lock(table: OpenTable, path: str, lease: Lease) -> Iterator[Finding]:
+    liveness = Liveness.UNKNOWN if lease.owner is None else table.host.liveness(lease.owner)
+    is_over = lease.until_ms is not None and lease.until_ms + _CLOCKS_DIFFER_MS < table.clock.now_ms()
+    if liveness is Liveness.ALIVE:
+        return
+    if liveness is Liveness.GONE or is_over:
+        detail, severity = f"{lease.holder} held it and is gone", Severity.WARNING
+    else:
+        detail, severity = f"{lease.holder} holds it", Severity.INFO
+    yield Finding(FindingKind.LOCK, path, detail, "delete it if that writer is gone for good", severity)
+
+
+def _leftovers(store: Store) -> Iterator[Finding]:
+    for file in store.leftovers():
+        detail = "a process is writing it, or was killed while it did"
+        yield Finding(FindingKind.LEFTOVER, file.path, detail, "the next write removes it", Severity.INFO)
+    if store.stat(PROPERTIES_BACKUP) is not None:
+        detail, remedy = "Hudi was changing the table's properties", "delete it if hoodie.properties is whole"
+        yield Finding(FindingKind.LEFTOVER, PROPERTIES_BACKUP, detail, remedy, Severity.INFO)

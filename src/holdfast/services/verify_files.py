@@ -1,0 +1,219 @@
+"""Data files, compared with what commits and savepoints say about them.
+
+Files are handled as columns: a table may have a million of them.
+"""
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.errors import TableDamaged
+from holdfast.format.parquet_footer import MAGIC, TAIL_BYTES
+from holdfast.format.savepoints import SavepointMetadata
+from holdfast.model.instant import InstantTime
+from holdfast.model.names import META_FOLDER, PARTITION_METAFILE, in_partition
+from holdfast.model.reports import Finding, FindingKind, Severity
+from holdfast.services.fates import Fate, Fates
+from holdfast.storage.store import Store, StoredFile
+from holdfast.table.view import View, parsed_names, view_of
+from holdfast.timeline.timeline import Timeline
+
+_CHUNK_FILES = 65_536
+_READERS = 16
+_SHORTEST_PARQUET = 2 * len(MAGIC) + 4
+_TAIL = struct.Struct("<I4s")
+_METAFILE_FORMS = (PARTITION_METAFILE, f"{PARTITION_METAFILE}.parquet", f"{PARTITION_METAFILE}.orc")
+
+_BRING_BACK = "put a copy back from a backup, or restore the table to a commit that does not need it"
+_WHY_ORPHAN = {
+    Fate.COMMITTED: "its commit does not name it",
+    Fate.GONE: "its write was rolled back",
+    Fate.UNKNOWN: "no instant has its time",
+}
+
+
+@dataclass(frozen=True)
+class ListedFiles:
+    """Everything outside `.hoodie`, as columns."""
+
+    paths: pa.Array
+    sizes: pa.Array
+
+
+def list_files(store: Store) -> ListedFiles:
+    chunks: list[tuple[pa.Array, pa.Array]] = []
+    paths: list[str] = []
+    sizes: list[int] = []
+
+    def close_chunk() -> None:
+        chunks.append((pa.array(paths, pa.string()), pa.array(sizes, pa.int64())))
+        paths.clear()
+        sizes.clear()
+
+    for file in _walk_data(store):
+        paths.append(file.path)
+        sizes.append(file.size)
+        if len(paths) == _CHUNK_FILES:
+            close_chunk()
+    close_chunk()
+    return ListedFiles(*(pa.concat_arrays(column) for column in zip(*chunks, strict=True)))
+
+
+def check_files(
+    store: Store,
+    files: ListedFiles,
+    fates: Fates,
+    *,
+    torn: frozenset[InstantTime],
+    readable: Timeline,
+    savepoints: Mapping[InstantTime, SavepointMetadata],
+) -> tuple[list[Finding], int]:
+    """What is wrong with data files, and how many base files there are.
+
+    `readable` is the timeline without the instants in `torn`, whose content
+    cannot be read: their files are taken as the listing has them.
+    """
+    named = parsed_names(files.paths)
+    view = view_of(store, readable, files.paths)
+    of_torn = _only(named, "instant", torn)
+    unseen = of_torn.filter(pc.invert(pc.is_in(of_torn["path"], view.slices["path"].combine_chunks())))
+    slices = pa.concat_tables([view.slices, unseen])
+    view = replace(view, slices=slices.take(pc.sort_indices(slices["path"])))
+    short = _wrong_sizes(view, files)
+    findings = [
+        *_orphans(named, view, fates),
+        *_needed(view, savepoints),
+        *short,
+        *_without_footer(store, view, files, leave_out={finding.path for finding in short}),
+    ]
+    return findings, named.num_rows
+
+
+def _walk_data(store: Store) -> Iterator[StoredFile]:
+    root = store.folder("")
+    yield from root.files
+    for folder in root.folders:
+        if folder != META_FOLDER:
+            yield from store.walk(folder)
+
+
+def _orphans(named: pa.Table, view: View, fates: Fates) -> Iterator[Finding]:
+    is_seen = pc.is_in(named["path"], view.slices["path"].combine_chunks())
+    for files, readers_see in ((named.filter(pc.invert(is_seen)), False), (named.filter(is_seen), True)):
+        times = [InstantTime(time) for time in files["instant"].unique().to_pylist()]
+        kinds = {time: fates.of(time) for time in times}
+        if readers_see:
+            # Of what is older than the timeline only the ledger remembers that it was rolled back.
+            reasons = {time: _WHY_ORPHAN[fate] for time, fate in kinds.items() if fate is Fate.GONE}
+        else:
+            reasons = {time: _WHY_ORPHAN[fate] for time, fate in kinds.items() if fate in _WHY_ORPHAN}
+        found = _only(files, "instant", reasons)
+        for path, time in zip(found["path"].to_pylist(), found["instant"].to_pylist(), strict=True):
+            yield _orphan(path, reasons[time], readers_see=readers_see)
+
+
+def _orphan(path: str, reason: str, *, readers_see: bool) -> Finding:
+    return Finding(
+        FindingKind.ORPHAN,
+        path,
+        f"{reason}, and readers see it" if readers_see else reason,
+        "repair moves it to quarantine",
+        Severity.DAMAGE if readers_see else Severity.WARNING,
+    )
+
+
+def _needed(view: View, savepoints: Mapping[InstantTime, SavepointMetadata]) -> Iterator[Finding]:
+    """Files and metafiles that must be there."""
+    missing: dict[str, str] = {}
+    for time, savepoint in savepoints.items():
+        paths = [in_partition(part, name) for part, names in savepoint.files.items() for name in names]
+        for path in _absent(pa.array(paths, pa.string()), view.listed):
+            missing[path] = f"savepoint {time} needs it"
+    try:
+        newest = view.newest()
+    except TableDamaged as error:
+        yield Finding(
+            FindingKind.CONTRADICTORY,
+            str(error.facts["file"]),
+            error.message,
+            "find out which of the two is right, and move the other out of the table",
+            Severity.DAMAGE,
+        )
+    else:
+        missing |= dict.fromkeys(_absent(newest["path"], view.listed), "the newest snapshot needs it")
+        yield from _without_metafile(newest["partition"].unique().to_pylist(), view.listed)
+    for path, reason in missing.items():
+        yield Finding(FindingKind.MISSING, path, reason, _BRING_BACK, Severity.DAMAGE)
+
+
+def _without_metafile(partitions: Iterable[str], listed: pa.Array) -> Iterator[Finding]:
+    forms = {part: [in_partition(part, form) for form in _METAFILE_FORMS] for part in partitions}
+    every = pa.array([path for paths in forms.values() for path in paths], pa.string())
+    present = set(every.filter(pc.is_in(every, listed)).to_pylist())
+    for paths in forms.values():
+        if present.isdisjoint(paths):
+            yield Finding(
+                FindingKind.METAFILE,
+                paths[0],
+                "without it Hudi does not find the partition",
+                "copy one from another partition of the same depth, or write to the partition",
+                Severity.DAMAGE,
+            )
+
+
+def _wrong_sizes(view: View, files: ListedFiles) -> list[Finding]:
+    slices = view.slices
+    stored = files.sizes.take(pc.index_in(slices["path"].combine_chunks(), files.paths))
+    said = slices["size"].combine_chunks()
+    is_wrong = pc.fill_null(pc.and_(pc.greater(said, 0), pc.not_equal(said, stored)), False)
+    wrong = (column.filter(is_wrong).to_pylist() for column in (slices["path"], stored, said))
+    return [
+        _truncated(path, f"it has {size} bytes, its commit says {expected}")
+        for path, size, expected in zip(*wrong, strict=True)
+    ]
+
+
+def _without_footer(
+    store: Store, view: View, files: ListedFiles, *, leave_out: set[str]
+) -> Iterator[Finding]:
+    present = view.slices["path"].filter(pc.is_in(view.slices["path"], files.paths))
+    with ThreadPoolExecutor(_READERS, thread_name_prefix="holdfast-verify") as readers:
+        for chunk in present.chunks:
+            for at in range(0, len(chunk), _CHUNK_FILES):
+                paths = [path for path in chunk[at : at + _CHUNK_FILES].to_pylist() if path not in leave_out]
+                for path, is_whole in zip(
+                    paths, readers.map(lambda p: _ends_well(store, p), paths), strict=True
+                ):
+                    if not is_whole:
+                        yield _truncated(path, "it does not end as a Parquet file does")
+
+
+def _ends_well(store: Store, path: str) -> bool:
+    """Whether the file ends with a footer that fits into it; one that vanished is another's finding."""
+    try:
+        with store.open(path) as file:
+            size = file.seek(0, 2)
+            if size < _SHORTEST_PARQUET:
+                return False
+            file.seek(size - TAIL_BYTES)
+            footer_bytes, magic = _TAIL.unpack(file.read(TAIL_BYTES))
+    except FileNotFoundError:
+        return True
+    return magic == MAGIC and 0 < footer_bytes <= size - len(MAGIC) - TAIL_BYTES
+
+
+def _truncated(path: str, detail: str) -> Finding:
+    return Finding(FindingKind.TRUNCATED, path, detail, _BRING_BACK, Severity.DAMAGE)
+
+
+def _absent(paths: pa.Array, listed: pa.Array) -> list[str]:
+    absent: list[str] = paths.filter(pc.invert(pc.is_in(paths, listed))).to_pylist()
+    return absent
+
+
+def _only(table: pa.Table, column: str, values: Iterable[str]) -> pa.Table:
+    return table.filter(pc.is_in(table[column], pa.array(list(values), pa.string())))

@@ -1,0 +1,90 @@
+"""A real ZooKeeper server. `make test-zookeeper` says where its script is; otherwise nothing is collected."""
+
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from harness.world import World
+from holdfast.clock import SystemClock
+from holdfast.config.locks import LockProvider, LockSettings
+from holdfast.host import SystemHost
+from holdfast.storage.local import LocalStore
+from holdfast.storage.open import location_of
+from holdfast.table.opened import OpenTable, open_existing
+
+SERVER = os.environ.get("HOLDFAST_ZOOKEEPER")
+collect_ignore_glob = [] if SERVER else ["test_*.py"]
+
+SESSION_TIMEOUT_MS = 1000
+
+
+@dataclass(frozen=True)
+class ZooKeeper:
+    port: int
+
+    def settings(self, **changes: object) -> LockSettings:
+        defaults = {
+            "provider": LockProvider.ZOOKEEPER,
+            "wait_ms": 20_000,
+            "client_retries": 0,
+            "zookeeper_url": "127.0.0.1",
+            "zookeeper_port": self.port,
+            "zookeeper_base_path": "/hudi/locks",
+            "zookeeper_session_timeout_ms": SESSION_TIMEOUT_MS,
+        }
+        return LockSettings(**{**defaults, **changes})
+
+
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    folder = tmp_path_factory.mktemp("zookeeper")
+    config = folder / "zoo.cfg"
+    config.write_text(
+        f"clientPortAddress=127.0.0.1\nclientPort={port}\ndataDir={folder}/data\n"
+        "tickTime=200\nadmin.enableServer=false\n"
+    )
+    environment = {**os.environ, "JMXDISABLE": "true", "ZOO_LOG_DIR": str(folder)}
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [str(SERVER), "start-foreground", str(config)], stdout=log, stderr=log, env=environment
+        )
+    try:
+        _wait_until_it_listens(process, port, folder / "log")
+        yield ZooKeeper(port)
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@pytest.fixture
+def table(tmp_path: Path, request: pytest.FixtureRequest) -> OpenTable:
+    """A table of its own for every test, so that each has its own lock."""
+    world = World(LocalStore(str(tmp_path)))
+    world.create()
+    return open_existing(world.store, location_of(str(tmp_path)), clock=SystemClock(), host=SystemHost())
+
+
+@pytest.fixture
+def settings(zookeeper: ZooKeeper, tmp_path: Path) -> Callable[..., LockSettings]:
+    return lambda **changes: zookeeper.settings(zookeeper_lock_key=tmp_path.name, **changes)
+
+
+def _wait_until_it_listens(process: "subprocess.Popen[bytes]", port: int, log: Path) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            time.sleep(0.05)
+        else:
+            return
+    pytest.fail(f"ZooKeeper did not start: {log.read_text()[-2000:]}")
