@@ -12,6 +12,7 @@ from typing import NewType
 InstantTime = NewType("InstantTime", str)
 """A requested time in the table's clock, `yyyyMMddHHmmssSSS`; compared as text."""
 
+_DIGITS = 17
 _TIME = re.compile(r"[0-9]{14}([0-9]{3})?")
 
 
@@ -68,6 +69,16 @@ def moment_of(time: InstantTime) -> dt.datetime:
     millis = int(time[14:17] or 999)
     moment = dt.datetime.strptime(time[:14], "%Y%m%d%H%M%S").replace(tzinfo=dt.UTC)
     return moment + dt.timedelta(milliseconds=millis)
+
+
+def end_of(time: InstantTime) -> InstantTime:
+    """The time to the millisecond; one of an old table ends with the second and means all of it."""
+    return InstantTime(time.ljust(_DIGITS, "9"))
+
+
+def just_before(time: InstantTime) -> InstantTime:
+    """The last time before it, for comparing; it need not be on any calendar."""
+    return InstantTime(str(int(end_of(time)) - 1))
 
 
 def next_time(now_ms: int, newest: InstantTime | None) -> InstantTime:

@@ -14,13 +14,14 @@ import pyarrow.compute as pc
 
 from holdfast.errors import InvalidRequest, TableDamaged, UnsupportedTable
 from holdfast.format.schemas import META_COLUMNS
-from holdfast.model.instant import InstantTime
+from holdfast.model.instant import Action, InstantTime, just_before
 from holdfast.model.names import BASE_FILE_PATTERN
 from holdfast.read.arrow_rows import selected_schema
 from holdfast.read.prune import Condition, each_match
 from holdfast.read.snapshot import Moment, Snapshot, as_instant, snapshot
 from holdfast.storage.store import Store
 from holdfast.table.opened import OpenTable
+from holdfast.timeline.timeline import load_timeline
 
 COMMIT_TIME = META_COLUMNS[0]
 
@@ -36,6 +37,8 @@ class Changes:
 def changes(table: OpenTable, *, since: Moment, until: Moment | None = None) -> Changes:
     """What the commits in (since, until] wrote. Neither end needs to be a commit.
 
+    Without `until` the range ends before the oldest write that is not decided
+    yet: once committed, it would lie in a range that was read already.
     `SnapshotExpired` if a clean has removed the snapshot as of `until`.
     """
     if not table.settings.populates_meta_columns:
@@ -46,8 +49,24 @@ def changes(table: OpenTable, *, since: Moment, until: Moment | None = None) -> 
     end = None if until is None else as_instant(until)
     if end is not None and start > end:
         raise InvalidRequest("the range ends before it begins", since=start, until=end)
-    found = snapshot(table, as_of=end)
+    found = snapshot(table, as_of=_settled(table, start) if end is None else end)
     return Changes(start, replace(found, paths=_written_after(found.paths, start)))
+
+
+def _settled(table: OpenTable, start: InstantTime) -> InstantTime | None:
+    """The moment before the oldest undecided write, where later commits are shown already; else None."""
+    timeline, state = load_timeline(table.store), table.ledger.read()
+    # A pending replacecommit of another program is clustering, which changes no row.
+    pending = {
+        i.time
+        for i in timeline.pending_writes
+        if i.time in state.committed or i.action is not Action.REPLACECOMMIT
+    }
+    undecided = min((pending | state.begun.keys()) - state.aborted.keys(), default=None)
+    newest = timeline.last_commit
+    if undecided is None or newest is None or newest.time < undecided:
+        return None
+    return max(start, just_before(undecided))
 
 
 def change_schema(

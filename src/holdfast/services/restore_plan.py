@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from holdfast.errors import HoldfastError, Refused, SnapshotExpired, TableDamaged, UnknownInstant
-from holdfast.model.instant import Action, Instant, InstantTime
+from holdfast.model.instant import Action, Instant, InstantTime, end_of
 from holdfast.model.reports import RestorePlan
 from holdfast.read.snapshot import Moment
 from holdfast.services.previews import taken_back
 from holdfast.services.rollback import FailedWrite, failed_writes
-from holdfast.services.targets import cleans, commit_at, end_of, instant_named, timeline_and_ledger
+from holdfast.services.targets import cleans, commit_at, instant_named, timeline_and_ledger
 from holdfast.table.opened import OpenTable
 from holdfast.table.restoring import pending_restore, refuse_if_restoring
 from holdfast.table.view import View, load_view

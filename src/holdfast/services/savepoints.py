@@ -14,11 +14,11 @@ from holdfast.errors import Refused, TableDamaged, UnknownInstant
 from holdfast.format.ledger_entries import EntryKind
 from holdfast.format.malformed import Malformed
 from holdfast.format.savepoints import SavepointMetadata, decode_savepoint, encode_savepoint
-from holdfast.model.instant import Action, Instant, InstantTime, State
+from holdfast.model.instant import Action, Instant, InstantTime, State, end_of
 from holdfast.model.names import instant_file
 from holdfast.model.reports import Savepoint
 from holdfast.read.snapshot import Moment
-from holdfast.services.targets import cleans, commit_at, end_of, refuse_if_cleaned, timeline_and_ledger
+from holdfast.services.targets import cleans, commit_at, refuse_if_cleaned, timeline_and_ledger
 from holdfast.table.opened import OpenTable
 from holdfast.table.publish import publish_decided
 from holdfast.table.restoring import refuse_if_restoring

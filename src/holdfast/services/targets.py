@@ -5,7 +5,7 @@ or before it.
 """
 
 from holdfast.errors import Conflict, Refused, UnknownInstant
-from holdfast.model.instant import Action, Instant, InstantTime, instant_time
+from holdfast.model.instant import Action, Instant, InstantTime, end_of, instant_time
 from holdfast.model.reports import Commit
 from holdfast.read.snapshot import Moment, as_instant
 from holdfast.table.opened import OpenTable
@@ -55,11 +55,6 @@ def commit_at(timeline: Timeline, moment: Moment) -> Instant:
         instant=name or limit,
         hint=f"the newest commit before it is {older[-1].time}" if older else "see holdfast commits show",
     )
-
-
-def end_of(time: InstantTime) -> InstantTime:
-    """The time to the millisecond; one of an old table ends with the second and means all of it."""
-    return InstantTime(time.ljust(17, "9"))
 
 
 def cleans(timeline: Timeline) -> frozenset[InstantTime]:

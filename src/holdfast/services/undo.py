@@ -11,7 +11,7 @@ from holdfast.concurrency.heartbeats import judge
 from holdfast.config.write import HEARTBEAT_TIMEOUT_MS, FailedWritesPolicy
 from holdfast.errors import Refused, UnknownInstant, WriteConflict, WriterActive
 from holdfast.format.ledger_entries import EntryKind, Revoked
-from holdfast.model.instant import Action, Instant, InstantTime, next_time
+from holdfast.model.instant import Action, Instant, InstantTime, just_before, next_time
 from holdfast.model.reports import RollbackReport
 from holdfast.services.rollback import FailedWrite, failed_writes, recover, roll_back, sort_out
 from holdfast.services.targets import cleans, timeline_and_ledger
@@ -164,7 +164,7 @@ def _check(table: OpenTable, instant: Instant, timeline: Timeline, state: Ledger
     _refuse_if_planned_on(timeline)
     cleans(timeline)
     # Raises SnapshotExpired or TableDamaged if the state before it is not there any more.
-    read_steadily(table.store, lambda now: load_view(table.store, now).latest(_just_before(instant.time)))
+    read_steadily(table.store, lambda now: load_view(table.store, now).latest(just_before(instant.time)))
 
 
 def _refuse_if_planned_on(timeline: Timeline) -> None:
@@ -176,8 +176,3 @@ def _refuse_if_planned_on(timeline: Timeline) -> None:
                 instant=other.time,
                 hint="let it run first",
             )
-
-
-def _just_before(time: InstantTime) -> InstantTime:
-    # An instant of an old table ends with the second and counts as its last millisecond.
-    return InstantTime(str(int(time.ljust(17, "9")) - 1))

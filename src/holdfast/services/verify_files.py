@@ -3,7 +3,7 @@
 Files are handled as columns: a table may have a million of them.
 """
 
-import struct
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -23,9 +23,11 @@ from holdfast.table.view import View, parsed_names, view_of
 from holdfast.timeline.timeline import Timeline
 
 _CHUNK_FILES = 65_536
+_PIECE_FILES = 256
 _READERS = 16
 _SHORTEST_PARQUET = 2 * len(MAGIC) + 4
-_TAIL = struct.Struct("<I4s")
+_MAGICS = (MAGIC, b"PARE")
+"""How whole files end; those of the second kind have an encrypted footer."""
 _METAFILE_FORMS = (PARTITION_METAFILE, f"{PARTITION_METAFILE}.parquet", f"{PARTITION_METAFILE}.orc")
 
 _BRING_BACK = "put a copy back from a backup, or restore the table to a commit that does not need it"
@@ -181,29 +183,30 @@ def _without_footer(
     store: Store, view: View, files: ListedFiles, *, leave_out: set[str]
 ) -> Iterator[Finding]:
     present = view.slices["path"].filter(pc.is_in(view.slices["path"], files.paths))
+    pieces = (present.slice(at, _PIECE_FILES) for at in range(0, len(present), _PIECE_FILES))
+
+    def ending_badly(piece: pa.ChunkedArray) -> list[str]:
+        return [p for p in piece.to_pylist() if p not in leave_out and not _ends_well(store, p)]
+
     with ThreadPoolExecutor(_READERS, thread_name_prefix="holdfast-verify") as readers:
-        for chunk in present.chunks:
-            for at in range(0, len(chunk), _CHUNK_FILES):
-                paths = [path for path in chunk[at : at + _CHUNK_FILES].to_pylist() if path not in leave_out]
-                for path, is_whole in zip(
-                    paths, readers.map(lambda p: _ends_well(store, p), paths), strict=True
-                ):
-                    if not is_whole:
-                        yield _truncated(path, "it does not end as a Parquet file does")
+        for paths in readers.map(ending_badly, pieces):
+            for path in paths:
+                yield _truncated(path, "it does not end as a Parquet file does")
 
 
 def _ends_well(store: Store, path: str) -> bool:
     """Whether the file ends with a footer that fits into it; one that vanished is another's finding."""
     try:
         with store.open(path) as file:
-            size = file.seek(0, 2)
+            size = file.seek(0, os.SEEK_END)
             if size < _SHORTEST_PARQUET:
                 return False
             file.seek(size - TAIL_BYTES)
-            footer_bytes, magic = _TAIL.unpack(file.read(TAIL_BYTES))
+            tail = file.read(TAIL_BYTES)
     except FileNotFoundError:
         return True
-    return magic == MAGIC and 0 < footer_bytes <= size - len(MAGIC) - TAIL_BYTES
+    footer_bytes = int.from_bytes(tail[:-4], "little")
+    return tail.endswith(_MAGICS) and 0 < footer_bytes <= size - len(MAGIC) - TAIL_BYTES
 
 
 def _truncated(path: str, detail: str) -> Finding:
