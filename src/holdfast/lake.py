@@ -14,7 +14,15 @@ from holdfast.config.table import TableSettings, new_table_settings
 from holdfast.errors import InvalidOption, InvalidRequest
 from holdfast.host import SystemHost
 from holdfast.model.instant import Instant
-from holdfast.model.reports import Commit, RestorePlan, RestoreReport, RollbackReport, Savepoint
+from holdfast.model.reports import (
+    Commit,
+    RepairReport,
+    RestorePlan,
+    RestoreReport,
+    RollbackReport,
+    Savepoint,
+    VerifyReport,
+)
 from holdfast.storage.open import location_of, open_store
 from holdfast.table.opened import OpenTable, create_new, open_existing
 from holdfast.table.properties_file import has_settings
@@ -276,6 +284,24 @@ class Table:
         from holdfast.concurrency.heartbeats import heartbeats
 
         return heartbeats(self._opened)
+
+    def verify(self) -> VerifyReport:
+        """Look for what does not belong together, each finding with its remedy. Changes nothing."""
+        from holdfast.services.verify import verify
+
+        return verify(self._opened)
+
+    def repair(self, report: VerifyReport) -> RepairReport:
+        """Finish what was decided, and move what nothing refers to into quarantine."""
+        from holdfast.services.repair import repair
+
+        return repair(self._opened, report)
+
+    def undo_repair(self, quarantine: str) -> list[str]:
+        """Put everything back that a repair moved away; the paths."""
+        from holdfast.services.repair import undo_repair
+
+        return list(undo_repair(self._opened, quarantine))
 
     def _write(self, operation: str, rows: DataFrame | pa.Table, options: Mapping[str, str] | None) -> Commit:
         from holdfast.config.write import WriteSettings

@@ -14,10 +14,15 @@ from dataclasses import dataclass
 from harness.checker import Violation, check_at_any_time, check_at_rest, visible_rows
 from harness.faults import Crash, CrashingStore, RecordingStore
 from harness.world import Row, World, memory_world, table_of
-from holdfast.config.write import IndexType, WriteSettings
+from holdfast.config.write import ConcurrencyMode, FailedWritesPolicy, IndexType, WriteSettings
 from holdfast.errors import TableExists
+from holdfast.model.instant import InstantTime
+from holdfast.services.restore import restore
 from holdfast.services.rollback import recover
+from holdfast.services.savepoints import create_savepoint, delete_savepoint
+from holdfast.services.undo import undo
 from holdfast.table.properties_file import change_settings, has_settings
+from holdfast.table.restoring import pending_restore
 from holdfast.timeline.timeline import load_timeline
 
 Rows = frozenset[Row]
@@ -47,6 +52,8 @@ class Start:
     make: Callable[[], World]
     seen: Rows
     decided: Rows
+    first: Rows | None = None
+    """What a reader saw at the first commit, if that is something else."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +62,8 @@ class Operation:
     run: Act
     start: Start
     after: Rows
+    between: frozenset[Rows] = frozenset()
+    """What a reader may see on the way: other states that were committed."""
 
     @property
     def before(self) -> Rows:
@@ -204,7 +213,7 @@ def _rollback(name: str, start: Start) -> Operation:
     return Operation(name, _roll_back, start, start.decided)
 
 
-OPERATIONS = (
+WRITES = (
     Operation("create a table", lambda world: world.create(), NOTHING, frozenset()),
     _operation("insert into an empty table", INSERT, EMPTY),
     _operation("insert into small file groups", INSERT),
@@ -228,6 +237,76 @@ OPERATIONS = (
     *(_operation(f"overwrite after {name}", OVERWRITE, start) for name, start in DEAD_OVERWRITES.items()),
     *(_rollback(f"roll back {name}", start) for name, start in (DEAD_UPSERTS | DEAD_OVERWRITES).items()),
 )
+
+
+def _after(*acts: Act, start: Callable[[], World] = clean_table) -> Callable[[], World]:
+    def make() -> World:
+        world = start()
+        for act in acts:
+            act(world)
+        return world
+
+    return make
+
+
+def _first_commit(world: World) -> InstantTime:
+    return load_timeline(world.store).completed_commits[0].time
+
+
+def _undo(world: World) -> object:
+    return undo(world.open())
+
+
+def _restore(world: World) -> object:
+    return restore(world.open(), _first_commit(world))
+
+
+def _savepoint(world: World) -> object:
+    return create_savepoint(world.open(), _first_commit(world), user="u", comment="c")
+
+
+def _delete_savepoint(world: World) -> object:
+    return delete_savepoint(world.open(), _first_commit(world))
+
+
+UPSERTED = Start(_after(UPSERT.run), UPSERT.effect(OLD), UPSERT.effect(OLD), OLD)
+OVERWRITTEN = Start(_after(OVERWRITE.run), OVERWRITE.effect(OLD), OVERWRITE.effect(OLD), OLD)
+_THREE = OVERWRITE.effect(UPSERT.effect(OLD))
+THREE_COMMITS = Start(_after(UPSERT.run, OVERWRITE.run), _THREE, _THREE, OLD)
+SAVEPOINTED = Start(_after(_savepoint, UPSERT.run), UPSERT.effect(OLD), UPSERT.effect(OLD), OLD)
+_two_and_dead = _dead(_rows_written("insert", _DEAD_ROWS), last="upload", start=_after(UPSERT.run))
+TWO_AND_DEAD = Start(_two_and_dead, UPSERT.effect(OLD), UPSERT.effect(OLD), OLD)
+DEAD_UNDO = Start(_dead(_undo, last="delete city=paris", start=_after(UPSERT.run)), OLD, OLD)
+DEAD_RESTORE = Start(
+    _dead(_restore, last="delete city=paris", start=_after(UPSERT.run, OVERWRITE.run)), OLD, OLD
+)
+_SHARED = WriteSettings(
+    concurrency_mode=ConcurrencyMode.OPTIMISTIC, failed_writes_policy=FailedWritesPolicy.LAZY
+)
+SHARED_UPSERT = Write(_rows_written("upsert", _UPSERTED, _SHARED), _upserted(_UPSERTED))
+_dead_shared = _dead(_rows_written("upsert", _DEAD_UPDATE, _SHARED), last="upload")
+DEAD_SHARED_UPSERT = Start(_dead_shared, OLD, OLD)
+
+GOING_BACK = (
+    Operation("undo an upsert", _undo, UPSERTED, OLD),
+    Operation("undo an overwrite", _undo, OVERWRITTEN, OLD),
+    Operation("undo an unpublished upsert", _undo, DEAD_UPSERTS["an unpublished upsert"], OLD),
+    Operation("undo after a dead insert", _undo, TWO_AND_DEAD, OLD),
+    Operation("finish a dead undo", _undo, DEAD_UNDO, OLD),
+    Operation("restore", _restore, THREE_COMMITS, OLD, frozenset({UPSERT.effect(OLD)})),
+    Operation("restore after a dead insert", _restore, TWO_AND_DEAD, OLD),
+    Operation("finish a dead restore", _restore, DEAD_RESTORE, OLD),
+    Operation("savepoint", _savepoint, UPSERTED, UPSERT.effect(OLD)),
+    Operation("delete a savepoint", _delete_savepoint, SAVEPOINTED, UPSERT.effect(OLD)),
+    Operation("restore to a savepoint", _restore, SAVEPOINTED, OLD),
+    _operation("insert after a dead undo", INSERT, DEAD_UNDO),
+    _operation("sharing upsert", SHARED_UPSERT),
+    _operation("sharing upsert after a dead one", SHARED_UPSERT, DEAD_SHARED_UPSERT),
+    _operation("upsert after a dead sharing one", UPSERT, DEAD_SHARED_UPSERT),
+    _rollback("roll back a dead sharing upsert", DEAD_SHARED_UPSERT),
+)
+
+OPERATIONS = (*WRITES, *GOING_BACK)
 
 
 def crash_points(
@@ -256,7 +335,7 @@ def crash_points(
 def recover_and_check(operation: Operation, world: World) -> None:
     """One more write, as a user would do it; then nothing may be left, lost or in between."""
     seen = _seen(world)
-    if seen not in (operation.before, operation.after, operation.start.seen):
+    if seen not in (operation.before, operation.after, operation.start.seen, *operation.between):
         raise Violation(f"I1: a reader sees {sorted(seen)} after the crash")
     one_more_write(world, NEXT)
     check_recovered(operation, world, NEXT)
@@ -278,14 +357,17 @@ def _check_past(operation: Operation, world: World) -> None:
         table = world.open()
         first = load_timeline(table.store).completed_commits[0].time
         seen = visible_rows(table, as_of=first)
-        if seen != operation.start.seen:
+        if seen != (operation.start.first or operation.start.seen):
             raise Violation(f"I1: a reader of the past sees {sorted(seen)}")
 
 
 def one_more_write(world: World, row: Row, operation: str = "insert") -> None:
-    """What a user does next: create the table if it is not there, and write."""
+    """What a user does next: create the table, or finish a restore, if need be, and write."""
     with suppress(TableExists):
         world.create()
+    pending = pending_restore(load_timeline(world.store), world.open().ledger.read())
+    if pending is not None:
+        restore(world.open(), pending.to)
     world.write(operation, table_of([row]))
 
 

@@ -24,19 +24,24 @@ from holdfast.config.write import (
     FailedWritesPolicy,
     WriteSettings,
 )
-from holdfast.errors import Fenced, HoldfastError, Refused, WriteConflict, WriterActive
+from holdfast.errors import Conflict, Fenced, HoldfastError, Refused, UnknownInstant
 from holdfast.format.ledger_entries import EntryKind, decode_entry
 from holdfast.host import Liveness
+from holdfast.model.instant import InstantTime
 from holdfast.model.names import LEDGER_FOLDER
 from holdfast.model.reports import Commit
+from holdfast.services.restore import restore
 from holdfast.services.rollback import recover
+from holdfast.services.savepoints import create_savepoint, delete_savepoint
 from holdfast.services.undo import undo
 from holdfast.storage.store import Store
+from holdfast.table.restoring import pending_restore
+from holdfast.timeline.timeline import load_timeline
 
 Rows = dict[str, Row]
 """By key."""
 
-REFUSALS = (Fenced, WriterActive, WriteConflict, Refused)
+REFUSALS = (Fenced, Conflict, Refused, UnknownInstant)
 DAY_MS = 24 * 3600 * 1000
 
 OLD: Rows = {row[0]: row for row in (("old1", "paris", 1.0), ("old2", "paris", 2.0), ("old3", "rome", 3.0))}
@@ -126,6 +131,9 @@ class Scenario:
             # Nobody lies asleep with a decision that is yet to be shown.
             self._check_rows(world, "before recovery")
 
+        pending = pending_restore(load_timeline(world.store), world.open().ledger.read())
+        if pending is not None:
+            restore(world.open(), pending.to)
         world.write("bulk_insert", table_of([LAST]), _SETTINGS)
 
         check_at_rest(world.open())
@@ -291,11 +299,32 @@ def _roll_back_expired(world: World) -> object:
     return recover(world.open(), policy=FailedWritesPolicy.LAZY)
 
 
-def _undo(world: World) -> object:
-    try:
-        return undo(world.open())
-    except REFUSALS as refused:
-        return refused
+def _refusable(act: Callable[[World], object]) -> Actor:
+    def told(world: World) -> object:
+        try:
+            return act(world)
+        except REFUSALS as refused:
+            return refused
+
+    return told
+
+
+def _oldest(world: World) -> InstantTime:
+    return load_timeline(world.store).completed_commits[0].time
+
+
+_undo = _refusable(lambda world: undo(world.open()))
+_restore = _refusable(lambda world: restore(world.open(), _oldest(world)))
+_savepoint = _refusable(lambda world: create_savepoint(world.open(), _oldest(world)))
+_savepoint_newest = _refusable(lambda world: create_savepoint(world.open()))
+_delete_savepoint = _refusable(lambda world: delete_savepoint(world.open(), _oldest(world)))
+
+
+@cache
+def _savepointed() -> World:
+    world = _clean().copy()
+    _savepoint(world)
+    return world
 
 
 _first = _upsert(("old1", "paris", 10.0), ("a", "paris", 10.0))
@@ -377,4 +406,26 @@ TAKING_BACK = (
     Scenario("undo, rollback and writer", _two_commits, (_undo, _roll_back, _sharing(_in_rome)), first=_TWO),
 )
 
-SCENARIOS = (*ONE_WRITER, *MANY_WRITERS, *TAKING_BACK)
+RESTORING = (
+    Scenario("writer and restore", _two_commits, (_in_rome, _restore), first=_TWO),
+    Scenario("sharing writer and restore", _two_commits, (_sharing(_in_rome), _restore), first=_TWO),
+    Scenario("restore and restore", _two_commits, (_restore, _restore), first=_TWO),
+    Scenario("restore and rollback", _two_commits, (_restore, _roll_back), first=_TWO),
+    Scenario("restore and undo", _two_commits, (_restore, _undo), first=_TWO),
+    Scenario("restore after an unpublished write, and writer", _unpublished, (_restore, _first), first=_TWO),
+    Scenario(
+        "restore, rollback and sharing writer",
+        _two_commits,
+        (_restore, _roll_back, _sharing(_first)),
+        first=_TWO,
+    ),
+    Scenario("writer and savepoint", _clean, (_first, _savepoint)),
+    Scenario("sharing writer and savepoint", _clean, (_sharing(_first), _savepoint)),
+    Scenario("savepoint and undo", _two_commits, (_savepoint_newest, _undo), first=_TWO),
+    Scenario("savepoint and restore", _two_commits, (_savepoint_newest, _restore), first=_TWO),
+    Scenario("savepoint and savepoint", _clean, (_savepoint, _savepoint)),
+    Scenario("savepoint and its deletion", _savepointed, (_savepoint, _delete_savepoint)),
+    Scenario("savepoint and rollback", _clean, (_savepoint, _roll_back)),
+)
+
+SCENARIOS = (*ONE_WRITER, *MANY_WRITERS, *TAKING_BACK, *RESTORING)

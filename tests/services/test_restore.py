@@ -29,6 +29,7 @@ from holdfast.format.avro import encode_container
 from holdfast.format.commits import inflight_metadata
 from holdfast.format.replace_requests import encode_replace_request
 from holdfast.format.restores import decode_restore_metadata, decode_restore_plan
+from holdfast.format.rollbacks import RollbackPlan, encode_rollback_plan
 from holdfast.host import Liveness
 from holdfast.model.instant import COMMIT_ACTIONS, Action, InstantTime, State, moment_of
 from holdfast.model.names import LEDGER_FOLDER, instant_file
@@ -299,6 +300,33 @@ def test_pending_clustering_of_another_program_goes_first(world):
     taken_back = [one.rolled_back for one in report.rolled_back]
     assert taken_back[:3] == [clustering, write, fourth]
     check_at_rest(world.open())
+
+
+def test_a_dead_write_older_than_the_target_is_taken_back(world):
+    """I11: it could still be committed if it were not dead after all."""
+    failed = _dead_insert(world, SHARED)
+    elsewhere = replace(world, host=SimulatedHost(actor=1, others=Liveness.UNKNOWN))
+    target = elsewhere.write("bulk_insert", rows("n"), SHARED).instant
+    assert failed < target
+
+    report = restore(world.open(), target)
+
+    check_at_rest(world.open())
+    assert [one.rolled_back for one in report.rolled_back] == [failed]
+    assert visible_rows(world.open()) == FOURTH | {("n", "paris", 1.0)}
+
+
+def test_rollbacks_of_another_program_after_the_target_leave_the_timeline(world):
+    first, *_ = _times(world)
+    theirs = InstantTime("20231114221320600")
+    plan = encode_rollback_plan(RollbackPlan(InstantTime("20231114221320500"), Action.COMMIT, ()))
+    world.store.create(instant_file(theirs, Action.ROLLBACK, State.REQUESTED), plan)
+    world.store.create(instant_file(theirs, Action.ROLLBACK, State.INFLIGHT), b"")
+
+    restore(world.open(), first)
+
+    check_at_rest(world.open())
+    assert theirs not in {time for time, _ in _instants(world)}
 
 
 def test_a_running_write_is_refused_and_named(world):

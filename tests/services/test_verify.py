@@ -393,6 +393,16 @@ def test_a_ghost_that_readers_see_is_damage(lake):
     assert [(f.kind, f.path, f.severity) for f in findings] == [(FindingKind.ORPHAN, path, Severity.DAMAGE)]
 
 
+def test_files_of_commits_archived_after_a_savepoint_are_not_taken_for_orphans(lake):
+    """Hudi, which has no ledger, may archive beyond a savepoint, whose own commit stays on the timeline."""
+    lake.store.delete_all([*lake.store.paths(LEDGER_FOLDER), *lake.store.paths(CHECKPOINT_FOLDER)])
+    for time in (lake.commits[0], *lake.commits[2:6]):
+        for state in State:
+            lake.store.delete(instant_file(time, Action.COMMIT, state))
+
+    assert FindingKind.ORPHAN not in {finding.kind for finding in lake.report().findings}
+
+
 def test_a_ledger_that_cannot_be_read_is_named_and_the_files_are_looked_at_all_the_same(lake):
     last = lake.store.paths(LEDGER_FOLDER)[-1]
     lake.store.put(last, b"torn")

@@ -8,11 +8,12 @@ import click
 from holdfast.cli.arguments import limit_option, opened, table_command
 from holdfast.cli.output import iso, print_json, print_line, print_table
 from holdfast.model.instant import Action, Instant, InstantTime
-from holdfast.read.history import rollback_targets
+from holdfast.read.history import undone_by
 from holdfast.table.opened import OpenTable
 from holdfast.timeline.timeline import load_timeline
 
 _HEADER = ("No.", "Instant", "Action", "State", "Completed Time (UTC)", "Notes")
+_UNDOING = (Action.ROLLBACK, Action.RESTORE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +61,14 @@ def show(path: str, *, limit: int | None, as_json: bool, storage_options: Mappin
 
 def _shown(table: OpenTable, instants: list[Instant]) -> list[Shown]:
     """The instants with their notes. A rollback is newer than what it names, so it is among them."""
-    targets = {i.time: rollback_targets(table, i) for i in instants if i.action is Action.ROLLBACK}
+    targets = {i.time: undone_by(table, i) for i in instants if i.action in _UNDOING}
     rolled_back_by = {target: time for time, found in targets.items() for target in found or ()}
     return [
         Shown(
             instant,
-            rolls_back=targets.get(instant.time) or () if instant.action is Action.ROLLBACK else (),
+            rolls_back=targets.get(instant.time) or () if instant.action in _UNDOING else (),
             rolled_back_by=rolled_back_by.get(instant.time),
-            is_unreadable=instant.action is Action.ROLLBACK and targets[instant.time] is None,
+            is_unreadable=instant.action in _UNDOING and targets[instant.time] is None,
         )
         for instant in instants
     ]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from holdfast.errors import TableDamaged, UnknownInstant
 from holdfast.format.commits import CommitMetadata, decode_commit
 from holdfast.format.malformed import Malformed
+from holdfast.format.restores import decode_restore_metadata, decode_restore_plan
 from holdfast.format.rollbacks import RollbackMetadata, decode_rollback_metadata, decode_rollback_plan
 from holdfast.model.instant import COMMIT_ACTIONS, Action, Instant, InstantTime, State
 from holdfast.model.names import instant_file
@@ -48,14 +49,19 @@ def rollback_records(table: OpenTable, timeline: Timeline) -> tuple[RollbackReco
     return tuple(_rollback(table, instant) for instant in reversed(done))
 
 
-def rollback_targets(table: OpenTable, rollback: Instant) -> tuple[InstantTime, ...] | None:
-    """What a rollback removes or has removed; None if its file cannot be read."""
-    state = State.COMPLETED if rollback.is_completed else State.REQUESTED
+def undone_by(table: OpenTable, instant: Instant) -> tuple[InstantTime, ...] | None:
+    """What a rollback or a restore removes or has removed; None if its file cannot be read."""
+    state = State.COMPLETED if instant.is_completed else State.REQUESTED
     try:
-        content = table.store.read(instant_file(rollback.time, rollback.action, state))
-        if rollback.is_completed:
-            return decode_rollback_metadata(content).commits
-        return (decode_rollback_plan(content).target,)
+        content = table.store.read(instant_file(instant.time, instant.action, state))
+        match instant.action, instant.is_completed:
+            case Action.ROLLBACK, True:
+                return decode_rollback_metadata(content).commits
+            case Action.ROLLBACK, False:
+                return (decode_rollback_plan(content).target,)
+            case Action.RESTORE, True:
+                return decode_restore_metadata(content).commits
+        return tuple(one.time for one in decode_restore_plan(content).instants)
     except (FileNotFoundError, Malformed):
         return None
 

@@ -62,9 +62,15 @@ class Fates:
         return bool(instants) and _padded(aborted.rollback) < _padded(instants[0].time)
 
     def is_before_timeline(self, time: InstantTime) -> bool:
-        """Whether commits of that time were archived."""
-        first = self.timeline.first_commit_time
-        return first is not None and _padded(time) < _padded(first)
+        """Whether commits of that time may have been archived."""
+        return self._first is not None and _padded(time) < _padded(self._first)
+
+    @cached_property
+    def _first(self) -> InstantTime | None:
+        # Hudi may leave a savepointed commit behind and archive those after it.
+        kept = {i.time for i in self.timeline.instants if i.action is Action.SAVEPOINT}
+        times = [instant.time for instant in self.timeline.completed_commits]
+        return next((time for time in times if time not in kept), times[-1] if times else None)
 
     @cached_property
     def taken_back(self) -> frozenset[InstantTime]:

@@ -34,6 +34,7 @@ from holdfast.table.metadata_table import drop_metadata_table
 from holdfast.table.opened import OpenTable
 from holdfast.table.publish import publish_decided
 from holdfast.table.restoring import forget_rollbacks, pending_restore
+from holdfast.table.steady import read_steadily
 from holdfast.table.view import load_view
 from holdfast.timeline.ledger import Aborted, Decision, LedgerState, Restoring
 from holdfast.timeline.timeline import Timeline, load_timeline, read_all_completed
@@ -52,14 +53,20 @@ def restore(table: OpenTable, to: Moment, *, timeout_ms: int = HEARTBEAT_TIMEOUT
     began_ms = table.clock.elapsed_ms()
     timeline, state = _shown(table)
     target = restore_target(timeline, state, to).time
-    snapshot = snapshot_at(table, timeline, target)
+    snapshot = read_steadily(table.store, lambda now: snapshot_at(table, now, target))
     restoring = pending_restore(timeline, state) or _decide(table, timeline, target, timeout_ms)
     if restoring is None:
         return RestoreReport(instant=None, target=target, rolled_back=(), took_ms=_since(table, began_ms))
     doomed = _doomed(table, restoring)
     _announce(table, restoring, doomed)
     drop_metadata_table(table)
-    taken_back = [_take_back(table, write, aborted) for write, aborted in doomed]
+    try:
+        taken_back = [_take_back(table, write, aborted) for write, aborted in doomed]
+    except TableDamaged:
+        if pending_restore(load_timeline(table.store), table.ledger.read()) == restoring:
+            raise
+        # Another process has finished the same restore and tidied up after it.
+        return restore(table, to, timeout_ms=timeout_ms)
     _delete_late_files(table, doomed)
     timeline = load_timeline(table.store)
     if pending_restore(timeline, table.ledger.read()) == restoring:

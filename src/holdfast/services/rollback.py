@@ -202,8 +202,8 @@ def roll_back(
 ) -> RollbackReport | None:
     """Abort the write in the ledger, then remove its traces.
 
-    None if the write was committed in the meantime; then it is published. A
-    crash at any point leaves a rollback that the next caller of
+    None if the write was committed in the meantime, and is published then, or
+    if a restore took it back. A crash at any point leaves a rollback that the next caller of
     `recover` finishes.
     """
     began_ms = table.clock.elapsed_ms()
@@ -212,7 +212,12 @@ def roll_back(
     if aborted is None:
         publish_decided(table, state, load_timeline(table.store))
         return None
-    plan, deleted = carry_out(table, write, aborted)
+    try:
+        plan, deleted = carry_out(table, write, aborted)
+    except TableDamaged:
+        if table.ledger.read().aborted[write.time].restore is None:
+            raise
+        return None  # A restore has taken it over, finished it and forgotten the plan.
     took_ms = table.clock.elapsed_ms() - began_ms
     rollback = aborted.rollback
     metadata = rollback_metadata(plan, rollback, took_ms=took_ms)

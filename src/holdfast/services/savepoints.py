@@ -19,9 +19,11 @@ from holdfast.model.names import instant_file
 from holdfast.model.reports import Savepoint
 from holdfast.read.snapshot import Moment
 from holdfast.services.targets import cleans, commit_at, refuse_if_cleaned, timeline_and_ledger
+from holdfast.storage.store import read_or_none
 from holdfast.table.opened import OpenTable
-from holdfast.table.publish import publish_decided
+from holdfast.table.publish import hide_savepoint, publish_decided
 from holdfast.table.restoring import refuse_if_restoring
+from holdfast.table.steady import read_steadily
 from holdfast.table.view import load_view
 from holdfast.timeline.ledger import Decision, LedgerState
 from holdfast.timeline.timeline import Timeline, load_timeline, read_all_completed
@@ -43,9 +45,7 @@ def create_savepoint(
         raise Refused("there is no commit to protect", table=table.settings.name)
     known = cleans(timeline)
     existing = _existing(table, timeline, commit.time)
-    metadata = existing or SavepointMetadata(
-        user, table.clock.now_ms(), comment, _files(table, timeline, commit.time)
-    )
+    metadata = existing or SavepointMetadata(user, table.clock.now_ms(), comment, _files(table, commit.time))
     if existing is None:
         metadata = _decide(table, commit, metadata, known)
     savepoint = _savepoint(commit.time, metadata)
@@ -86,7 +86,7 @@ def delete_savepoint(table: OpenTable, time: InstantTime) -> None:
         return Decision(kind=EntryKind.RELEASE, instant=time, action=Action.SAVEPOINT)
 
     table.ledger.append(decide)
-    _hide(table, time)
+    hide_savepoint(table, time)
     log.info("savepoint.deleted", extra={"instant": time})
 
 
@@ -101,13 +101,13 @@ def _existing(table: OpenTable, timeline: Timeline, time: InstantTime) -> Savepo
     instant = timeline.find(time, Action.SAVEPOINT)
     if instant is None or not instant.is_completed:
         return None
-    [(_, content)] = read_all_completed(table.store, [instant])
-    return _decoded(content, time)
+    content = read_or_none(table.store, instant_file(time, Action.SAVEPOINT, State.COMPLETED))
+    return None if content is None else _decoded(content, time)
 
 
-def _files(table: OpenTable, timeline: Timeline, time: InstantTime) -> dict[str, tuple[str, ...]]:
+def _files(table: OpenTable, time: InstantTime) -> dict[str, tuple[str, ...]]:
     """The names of all base files of the commit's snapshot, by partition; every one is there."""
-    latest = load_view(table.store, timeline).latest(end_of(time))
+    latest = read_steadily(table.store, lambda now: load_view(table.store, now).latest(end_of(time)))
     files: dict[str, list[str]] = {}
     for path, partition in zip(latest["path"].to_pylist(), latest["partition"].to_pylist(), strict=True):
         files.setdefault(partition, []).append(path.rpartition("/")[2])
@@ -143,15 +143,10 @@ def _decide(
     table.store.create(instant_file(commit.time, Action.SAVEPOINT, State.COMPLETED), payload)
     # It may have been deleted between our look into the ledger and the file's appearance.
     if table.ledger.read().savepoints.get(commit.time) != slot:
-        _hide(table, commit.time)
+        hide_savepoint(table, commit.time)
         raise UnknownInstant("the savepoint was deleted in the meantime", instant=commit.time)
     log.info("savepoint.created", extra={"instant": commit.time})
     return _decoded(payload, commit.time)
-
-
-def _hide(table: OpenTable, time: InstantTime) -> None:
-    for state in (State.COMPLETED, State.INFLIGHT):
-        table.store.delete(instant_file(time, Action.SAVEPOINT, state))
 
 
 def _decoded(content: bytes, time: InstantTime) -> SavepointMetadata:

@@ -100,10 +100,10 @@ def _roll_back_pending(table: OpenTable, write: FailedWrite, timeout_ms: int) ->
     drop_metadata_table(table)
     report = roll_back(table, write, reason="rolled back by hand")
     if report is None:
-        raise Refused(
-            "the write was committed in the meantime",
+        raise WriteConflict(
+            "the write was committed, or a restore took it back, in the meantime",
             instant=write.time,
-            hint="it can be taken back if it is the newest commit",
+            hint="look at the timeline; the newest commit can be taken back",
         )
     return report
 
@@ -129,7 +129,8 @@ def _take_back(
     table.ledger.append(decide)
     drop_metadata_table(table)
     report = roll_back(table, FailedWrite(instant.time, instant.action, None, None))
-    assert report is not None, "what the ledger revoked is not committed"
+    if report is None:
+        raise WriteConflict("a restore has taken the commit back", instant=instant.time)
     return report
 
 

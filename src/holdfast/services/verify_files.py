@@ -106,13 +106,10 @@ def _walk_data(store: Store) -> Iterator[StoredFile]:
 def _orphans(named: pa.Table, view: View, fates: Fates) -> Iterator[Finding]:
     is_seen = pc.is_in(named["path"], view.slices["path"].combine_chunks())
     for files, readers_see in ((named.filter(pc.invert(is_seen)), False), (named.filter(is_seen), True)):
-        times = [InstantTime(time) for time in files["instant"].unique().to_pylist()]
-        kinds = {time: fates.of(time) for time in times}
-        if readers_see:
-            # Of what is older than the timeline only the ledger remembers that it was rolled back.
-            reasons = {time: _WHY_ORPHAN[fate] for time, fate in kinds.items() if fate is Fate.GONE}
-        else:
-            reasons = {time: _WHY_ORPHAN[fate] for time, fate in kinds.items() if fate in _WHY_ORPHAN}
+        # Of what is older than the timeline only the ledger remembers that it was rolled back.
+        wrong = {Fate.GONE} if readers_see else _WHY_ORPHAN.keys()
+        fate_of = {time: fates.of(InstantTime(time)) for time in files["instant"].unique().to_pylist()}
+        reasons = {time: _WHY_ORPHAN[fate] for time, fate in fate_of.items() if fate in wrong}
         found = _only(files, "instant", reasons)
         for path, time in zip(found["path"].to_pylist(), found["instant"].to_pylist(), strict=True):
             yield _orphan(path, reasons[time], readers_see=readers_see)

@@ -64,7 +64,18 @@ def _publish_savepoints(table: OpenTable, state: LedgerState, timeline: Timeline
     for time in pending:
         payload = table.ledger.payload(state.savepoints[time])
         table.store.create(instant_file(time, Action.SAVEPOINT, State.COMPLETED), payload)
+    # It may have been deleted between our look into the ledger and the file's appearance.
+    now = table.ledger.read().savepoints if pending else {}
+    for time in pending:
+        if now.get(time) != state.savepoints[time]:
+            hide_savepoint(table, time)
     return bool(pending)
+
+
+def hide_savepoint(table: OpenTable, time: InstantTime) -> None:
+    """Make a savepoint that was deleted invisible."""
+    for reached in (State.COMPLETED, State.INFLIGHT):
+        table.store.delete(instant_file(time, Action.SAVEPOINT, reached))
 
 
 def _is_unpublished(table: OpenTable, time: InstantTime, action: Action) -> bool:

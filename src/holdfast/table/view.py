@@ -6,6 +6,7 @@ wrote; files of older instants were committed and archived, and only the
 listing knows them.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,13 +22,18 @@ from holdfast.format.commits import (
     decode_writes,
 )
 from holdfast.format.malformed import Malformed
-from holdfast.format.rollbacks import decode_rollback_metadata
+from holdfast.format.restores import RestoreMetadata, decode_restore_metadata
+from holdfast.format.rollbacks import RollbackMetadata, decode_rollback_metadata
 from holdfast.model.instant import Action, InstantTime
 from holdfast.model.names import BASE_FILE_PATTERN, META_FOLDER, in_partition, instant_file
 from holdfast.storage.store import Store
 from holdfast.timeline.timeline import Timeline, read_all_completed
 
 _BASE_FILE_SUFFIX = ".parquet"
+_UNDOING: Mapping[Action, Callable[[bytes], RollbackMetadata | RestoreMetadata]] = {
+    Action.ROLLBACK: decode_rollback_metadata,
+    Action.RESTORE: decode_restore_metadata,
+}
 
 SLICES = pa.schema(
     [
@@ -178,14 +184,14 @@ def _without_rolled_back(store: Store, timeline: Timeline, slices: pa.Table) -> 
     """Leave out what a task wrote after its write had been rolled back."""
     if slices.num_rows == 0:
         return slices
-    rollbacks = [i for i in timeline.instants if i.action is Action.ROLLBACK and i.is_completed]
+    undoing = [i for i in timeline.instants if i.action in _UNDOING and i.is_completed]
     undone: list[str] = []
-    for instant, content in read_all_completed(store, rollbacks):
+    for instant, content in read_all_completed(store, undoing):
         try:
-            undone += decode_rollback_metadata(content).commits
+            undone += _UNDOING[instant.action](content).commits
         except Malformed as error:
             file = instant_file(instant.time, instant.action, instant.state)
-            raise TableDamaged("rollback metadata cannot be read", file=file, cause=error) from error
+            raise TableDamaged("what was rolled back cannot be read", file=file, cause=error) from error
     return slices.filter(pc.invert(pc.is_in(slices["instant"], pa.array(undone, pa.string()))))
 
 
