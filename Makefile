@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 MATRIX := oldest default newest
 
-.PHONY: run test test-deep test-matrix test-zookeeper lint bench lock preflight clean
+.PHONY: run test test-deep test-matrix test-zookeeper chaos lint bench lock preflight clean
 
 run: preflight $(READY)
 	@$(BIN)/python examples/story.py
@@ -39,6 +39,10 @@ $(ZOOKEEPER):
 	@test "$$(id -u)" = 0 && command -v apt-get > /dev/null || { echo "holdfast: ZooKeeper is needed; install Debian's package zookeeper, or run this as root on Debian" >&2; exit 1; }
 	@echo "Installing Debian's ZooKeeper (once, a minute) ..."
 	@apt-get update -qq && apt-get install -qq --no-install-recommends zookeeper > /dev/null
+
+# Four writers, killed and stopped at random for two minutes. HOLDFAST_SEED and HOLDFAST_CHAOS_SECONDS choose.
+chaos: preflight $(READY)
+	@PYTHONPATH=tests $(BIN)/python -m chaos.chaos
 
 lint: $(READY)
 	$(BIN)/ruff check .

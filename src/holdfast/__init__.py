@@ -7,7 +7,15 @@ if TYPE_CHECKING:
     from holdfast.dropin import write as write
     from holdfast.lake import Table, create_table, open_table, table_exists
     from holdfast.model.instant import Instant
-    from holdfast.model.reports import Commit, RollbackReport
+    from holdfast.model.reports import (
+        Commit,
+        RepairReport,
+        RestorePlan,
+        RestoreReport,
+        RollbackReport,
+        Savepoint,
+        VerifyReport,
+    )
 
 __version__ = "0.1.0"
 
