@@ -20,6 +20,7 @@ from bench.workloads.change_read import change_read
 from bench.workloads.control_plane import Size, control_plane
 from bench.workloads.delete import delete
 from bench.workloads.overwrite import overwrite
+from bench.workloads.rollback import rollback
 from bench.workloads.snapshot_read import snapshot_read
 from bench.workloads.touched_groups import touched_groups
 from bench.workloads.upsert import GROUPS, PERCENTS, upsert
@@ -126,6 +127,7 @@ def _workloads(data: Path, *, rows: int, groups: Sequence[int]) -> tuple[Workloa
     session = _session()
     return (
         control_plane(Size(partitions=1000, commits=1000, files_per_commit=100)),
+        rollback(files=10_000, others=100_000),
         bulk_insert(session, data, rows=min(rows, _BULK_ROWS_MAX)),
         snapshot_read(session, data, rows=min(rows, _BULK_ROWS_MAX)),
         *(

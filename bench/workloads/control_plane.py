@@ -51,7 +51,7 @@ class Size:
 def control_plane(size: Size) -> Workload:
     def set_up(folder: Path) -> Scene:
         path = str(folder / "table")
-        _build(path, size)
+        build_table(path, size)
         variants = (
             Variant(_LIMIT, lambda _: _walk(path, size)),
             Variant(_FILES, lambda _: _list_files(path, size)),
@@ -67,7 +67,7 @@ def control_plane(size: Size) -> Workload:
     return Workload(name=_NAME, limit=_LIMIT, goals=goals, set_up=set_up)
 
 
-def _build(path: str, size: Size) -> None:
+def build_table(path: str, size: Size) -> None:
     """A table as so many bulk inserts would leave it, with empty files for base files.
 
     Files are made without syncs: nobody needs this table after a power cut.

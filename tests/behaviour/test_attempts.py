@@ -11,7 +11,7 @@ from harness.checker import check_at_rest, visible_rows
 from harness.faults import Crash, CrashingStore
 from harness.world import memory_world, table_of
 from holdfast.config.write import WriteSettings
-from holdfast.errors import Fenced
+from holdfast.errors import Fenced, Refused
 from holdfast.format.commits import WriteStat
 from holdfast.services.rollback import recover
 from holdfast.storage.store import Store
@@ -123,6 +123,22 @@ def test_a_task_that_runs_twice_counts_once(world, case, first):
     assert left
     assert left <= kinds
     assert visible_rows(world.open()) == expected
+    check_at_rest(world.open())
+
+
+def test_a_write_can_ask_to_fail_rather_than_delete_what_a_task_left(world, case):
+    run, rows, _, _ = case
+    before = visible_rows(world.open())
+
+    class TwiceRows(AttemptedRows):
+        def _run(self, store, body):
+            _ends(store, body)
+            return _counted(store, body)
+
+    with pytest.raises(Refused, match="beside the one that counts"):
+        run(world.open(), TwiceRows(rows), WriteSettings(refuses_duplicates=True))
+
+    assert visible_rows(world.open()) == before
     check_at_rest(world.open())
 
 

@@ -26,6 +26,7 @@ def test_every_spelling_of_an_honoured_option_is_accepted():
         "heartbeat_misses": "3",
         "concurrency_mode": "single_writer",
         "conflict_retries": "4",
+        "refuses_duplicates": "true",
         "detects_conflicts_early": "true",
     }
     assert set(values) == set(HONOURED)

@@ -70,8 +70,9 @@ class Heartbeat:
 
     The thread never waits for storage: each beat and each question to the
     ledger has a worker of its own, and one that hangs delays no other. The
-    write is lost when the ledger says so, or when no beat has succeeded for as
-    long as others wait before they take the writer for dead. From then on
+    write is lost when the ledger says so, or, where heartbeats can expire, when
+    no beat has succeeded for as long as others wait before they take the writer
+    for dead. From then on
     there are no beats, and `on_lost` is called in the background at every tick
     until the block ends: work that is between two jobs misses the first call.
     """
@@ -84,7 +85,9 @@ class Heartbeat:
         interval_ms: int,
         misses: int,
         on_lost: Callable[[], None],
+        expires: bool = True,
     ) -> None:
+        """`expires`: whether others may take the writer for dead because of its heartbeat alone."""
         self._store = table.store
         self._clock = table.clock
         # One of its own: the write's is not made for two threads.
@@ -93,6 +96,7 @@ class Heartbeat:
         self._interval_ms = interval_ms
         self._misses = misses
         self._on_lost = on_lost
+        self._expires = expires
         self._instant: InstantTime | None = None
         self._sequence = itertools.count()
         self._lock = threading.Lock()
@@ -148,7 +152,8 @@ class Heartbeat:
         if self._instant is None:
             return
         now_ms = self._clock.elapsed_ms()
-        self._lose_if_expired(self._instant, now_ms)
+        if self._expires:
+            self._lose_if_expired(self._instant, now_ms)
         if self._lost is None:
             self._tend(now_ms)
         elif self._canceller is None or not self._canceller.is_alive():

@@ -38,6 +38,7 @@ HONOURED: Mapping[str, tuple[str, ...]] = {
     ),
     "concurrency_mode": ("hoodie.write.concurrency.mode",),
     "conflict_retries": ("hoodie.write.num.retries.on.conflict.failures",),
+    "refuses_duplicates": ("hoodie.fail.job.on.duplicate.data.file.detection",),
     "detects_conflicts_early": ("hoodie.write.concurrency.early.conflict.detection.enable",),
 }
 """Setting → its option names, newest spelling first."""
@@ -76,7 +77,6 @@ _KNOWN_ONLY = frozenset(
         "hoodie.datasource.write.table.type",
         "hoodie.datasource.write.partitionpath.urlencode",
         "hoodie.datasource.write.payload.class",
-        "hoodie.fail.job.on.duplicate.data.file.detection",
         "hoodie.keep.max.commits",
         "hoodie.keep.min.commits",
         "hoodie.metadata.enable",

@@ -84,6 +84,8 @@ class WriteSettings:
     concurrency_mode: ConcurrencyMode = ConcurrencyMode.SINGLE_WRITER
     conflict_retries: int = 0
     """How often a write is made anew after a conflict."""
+    refuses_duplicates: bool = False
+    """Whether a write fails when tasks left files beside those that count, instead of deleting them."""
     detects_conflicts_early: bool = False
     """Whether tasks look for markers of other writers on their file groups."""
     lock: LockSettings | None = None

@@ -25,6 +25,7 @@ from holdfast.errors import (
     HoldfastError,
     LockTimeout,
     OutcomeUnknown,
+    Refused,
     StorageUnavailable,
     WriteConflict,
     WriterActive,
@@ -59,6 +60,7 @@ log = logging.getLogger(__name__)
 
 _BEGIN_ATTEMPTS = 5
 _PUBLISH_ATTEMPTS = 3
+_DELETES_DUPLICATES = WriteSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,7 @@ def _run(
         interval_ms=settings.heartbeat_interval_ms,
         misses=settings.heartbeat_misses,
         on_lost=cancel,
+        expires=settings.is_shared,
     ) as heartbeat:
         instant, slot = _begin(attempt, recovered)
         try:
@@ -238,7 +241,7 @@ def _prepared(table: OpenTable, request: WriteRequest, instant: InstantTime, con
     # Another program may have upgraded the table, or built a metadata table, since the write began.
     read_settings(table.store).check_writable()
     drop_metadata_table(table)
-    _delete_unclaimed(table, instant, contents.written.stats)
+    _delete_unclaimed(table, instant, contents.written.stats, request.settings)
     by_partition: dict[str, list[WriteStat]] = {}
     for stat in contents.written.stats:
         by_partition.setdefault(stat.partition_path or "", []).append(stat)
@@ -309,10 +312,21 @@ def _show(table: OpenTable, instant: InstantTime, decided: LedgerState) -> None:
             return
 
 
-def _delete_unclaimed(table: OpenTable, instant: InstantTime, stats: Sequence[WriteStat]) -> None:
-    """Delete files of attempts that do not count."""
+def _delete_unclaimed(
+    table: OpenTable, instant: InstantTime, stats: Sequence[WriteStat], settings: WriteSettings
+) -> None:
+    """Delete files of attempts that do not count; or refuse to commit beside them, if asked to."""
     committed = frozenset(stat.path for stat in stats if stat.path is not None)
-    stuck = table.store.delete_all(unclaimed_files(table, instant, committed=committed))
+    unclaimed = unclaimed_files(table, instant, committed=committed)
+    found = [path for path in unclaimed if settings.refuses_duplicates and table.store.stat(path) is not None]
+    if found:
+        raise Refused(
+            "a task left a file beside the one that counts",
+            file=found[0],
+            count=len(found),
+            hint="nothing of this write is visible; run it again, or allow such files to be deleted",
+        )
+    stuck = table.store.delete_all(unclaimed)
     if stuck:
         raise StorageUnavailable("a file of a failed attempt could not be deleted", file=stuck[0])
 
@@ -323,7 +337,7 @@ def _delete_markers(table: OpenTable, instant: InstantTime, stats: Sequence[Writ
     An attempt may have finished a file after the first look and kept it,
     because the commit was not visible yet. From now on it is.
     """
-    _delete_unclaimed(table, instant, stats)
+    _delete_unclaimed(table, instant, stats, _DELETES_DUPLICATES)
     delete_markers(table.store, instant)
 
 
