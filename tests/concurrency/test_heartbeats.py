@@ -25,7 +25,7 @@ from holdfast.concurrency.heartbeats import (
     heartbeats,
     judge,
 )
-from holdfast.config.write import WriteSettings
+from holdfast.config.write import FailedWritesPolicy, WriteSettings
 from holdfast.engines.arrow.rows import ArrowRows
 from holdfast.errors import Fenced, InvalidOption, StorageUnavailable
 from holdfast.format.ledger_entries import EntryKind
@@ -41,6 +41,7 @@ INTERVAL_MS = 60_000
 MISSES = 2
 TIMEOUT_MS = INTERVAL_MS * MISSES
 TICK_MS = INTERVAL_MS // 4
+SHARED = WriteSettings(failed_writes_policy=FailedWritesPolicy.LAZY)
 MINUTE_MS = 60_000
 
 INSTANT = InstantTime("20990101000000000")
@@ -319,7 +320,7 @@ class SlowRows(ArrowRows):
 
 def insert(table, takes_ms, meanwhile):
     kind = type("Rows", (SlowRows,), {"takes_ms": takes_ms, "meanwhile": staticmethod(meanwhile)})
-    return operations.insert(table, kind(rows("a", city="x")), WriteSettings())
+    return operations.insert(table, kind(rows("a", city="x")), SHARED)
 
 
 def test_k4_60_a_write_succeeds_although_three_beats_in_a_row_fail(table, store, caplog):
