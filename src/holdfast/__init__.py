@@ -8,6 +8,8 @@ if TYPE_CHECKING:
     from holdfast.lake import Table, create_table, open_table, table_exists
     from holdfast.model.instant import Instant
     from holdfast.model.reports import (
+        CleanPlan,
+        CleanReport,
         Commit,
         RepairReport,
         RestorePlan,
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "CleanPlan",
+    "CleanReport",
     "Commit",
     "Instant",
     "RepairReport",
@@ -36,6 +40,8 @@ __all__ = [
 ]
 
 _HOMES = {
+    "CleanPlan": "holdfast.model.reports",
+    "CleanReport": "holdfast.model.reports",
     "Commit": "holdfast.model.reports",
     "Instant": "holdfast.model.instant",
     "RepairReport": "holdfast.model.reports",

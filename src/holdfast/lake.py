@@ -15,6 +15,8 @@ from holdfast.errors import InvalidOption, InvalidRequest
 from holdfast.host import SystemHost
 from holdfast.model.instant import Instant
 from holdfast.model.reports import (
+    CleanPlan,
+    CleanReport,
     Commit,
     RepairReport,
     RestorePlan,
@@ -29,11 +31,15 @@ from holdfast.table.properties_file import has_settings
 from holdfast.timeline.timeline import load_timeline
 
 if TYPE_CHECKING:
+    import datetime as dt
+    from contextlib import AbstractContextManager
+
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from holdfast.concurrency.heartbeats import HeartbeatStatus
     from holdfast.read.snapshot import Moment
+    from holdfast.services.leases import Lease, LeaseStatus
     from holdfast.writes.rows import Rows
 
 
@@ -278,6 +284,43 @@ class Table:
         from holdfast.services.restore import restore
 
         return restore(self._opened, to)
+
+    def lease(
+        self, owner: str, ttl: dt.timedelta | float, *, as_of: Moment | None = None
+    ) -> AbstractContextManager[Lease]:
+        """Hold the snapshot of a commit, by default the newest, while a `with` block runs.
+
+        No clean, undo or restore removes its files meanwhile. Read the table as
+        of the lease's `instant`. `ttl`, in seconds or as a timedelta, is how
+        long the lease outlives a process that dies; one that lives renews it.
+        """
+        from holdfast.services.leases import lease
+
+        return lease(self._opened, owner, ttl, as_of=as_of)
+
+    def leases(self) -> list[LeaseStatus]:
+        """Who holds which snapshot, oldest first; those that have expired and were not removed yet, too."""
+        from holdfast.services.leases import leases
+
+        return leases(self._opened)
+
+    def plan_clean(self, *, options: Mapping[str, str] | None = None) -> CleanPlan:
+        """What `clean` would delete and leave, and why, of every data file. Changes nothing."""
+        from holdfast.config.write import WriteSettings
+        from holdfast.services.clean_plan import plan_clean
+
+        return plan_clean(self._opened, WriteSettings.from_options(options).clean)
+
+    def clean(self, *, options: Mapping[str, str] | None = None) -> CleanReport | None:
+        """Delete the versions of files that nobody needs any more; None if there are none.
+
+        What dead writers left is rolled back before, and cleans that were
+        interrupted are finished. Savepoints and leases keep what they name.
+        """
+        from holdfast.config.write import WriteSettings
+        from holdfast.services.clean import clean_by_hand
+
+        return clean_by_hand(self._opened, WriteSettings.from_options(options))
 
     def heartbeats(self) -> list[HeartbeatStatus]:
         """The signs of life of writes that are not finished, oldest first."""

@@ -68,6 +68,7 @@ def test_looking_at_the_timeline_loads_neither_arrow_nor_spark(table, times):
         ["commit", "showpartitions", "--commit", times[0]],
         ["rollbacks", "show"],
         ["heartbeats", "show"],
+        ["cleans", "show"],
         ["savepoints", "show"],
     ):
         assert _loaded(*words, table) == [0, []], words

@@ -96,6 +96,7 @@ def test_show_says_what_the_table_is_and_holds(run, table, times):
         "commits": 2,
         "snapshot": {"files": 4, "bytes": sum(file.stat().st_size for file in files), "partitions": 2},
         "pending": [],
+        "leases": [],
         "leftovers": {"files": 0, "bytes": 0},
         "warnings": [],
     }
@@ -179,3 +180,19 @@ def test_every_table_of_apache_hudi_can_be_looked_at(run, hudi_table):
 
         assert result.exit_code == 0, result.stderr
         assert isinstance(json.loads(result.stdout), dict)
+
+
+def test_show_lists_who_holds_which_snapshot(run, table, times):
+    with holdfast.open_table(str(table)).lease("nightly report", 60, as_of=times[0]) as held:
+        [shown] = json.loads(run("show", table, "--json").stdout)["leases"]
+        text = run("show", table).stdout
+
+    assert (shown["id"], shown["instant"], shown["owner"], shown["state"]) == (
+        held.id,
+        times[0],
+        "nightly report",
+        "held",
+    )
+    assert shown["began_at"] < shown["expires_at"]
+    assert [line for line in text.splitlines() if times[0] in line and "nightly report" in line]
+    assert "nightly report" not in run("show", table).stdout

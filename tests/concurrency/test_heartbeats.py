@@ -17,7 +17,6 @@ from harness.faults import RecordingStore, StoreWrapper
 from harness.world import START_MS, SimulatedHost, World, rows
 from holdfast.clock import SystemClock
 from holdfast.concurrency.heartbeats import (
-    CLOCK_FILE,
     Beat,
     Heartbeat,
     HeartbeatState,
@@ -25,6 +24,7 @@ from holdfast.concurrency.heartbeats import (
     heartbeats,
     judge,
 )
+from holdfast.concurrency.storage_clock import CLOCK_FILE
 from holdfast.config.write import FailedWritesPolicy, WriteSettings
 from holdfast.engines.arrow.rows import ArrowRows
 from holdfast.errors import Fenced, InvalidOption, StorageUnavailable

@@ -49,7 +49,7 @@ def test_the_newer_spelling_wins():
     [
         ({"hoodie.parquet.max.filesize": "1"}, "did you mean hoodie.parquet.max.file.size"),
         ({"nonsense": "1"}, "unknown option"),
-        ({"hoodie.clean.automatic": "true"}, "not implemented"),
+        ({"hoodie.metadata.enable": "true"}, "not implemented"),
         ({"hoodie.parquet.max.file.size": "big"}, "a number"),
         ({"hoodie.parquet.max.file.size": "1"}, "at least 1024"),
         ({"hoodie.parquet.compression.codec": "rar"}, "zstd"),

@@ -6,14 +6,16 @@ Numbers are those of docs/internals/invariants.md.
 from __future__ import annotations
 
 from harness.world import Row, row_list
-from holdfast.concurrency.heartbeats import CLOCK_FILE
+from holdfast.concurrency.storage_clock import CLOCK_FILE
 from holdfast.format.commits import NO_PREVIOUS_COMMIT, decode_commit
 from holdfast.format.ledger_entries import EntryKind, decode_entry
 from holdfast.format.restores import decode_restore_metadata
 from holdfast.format.rollbacks import decode_rollback_metadata
+from holdfast.format.savepoints import decode_savepoint
 from holdfast.model.instant import Action, State
 from holdfast.model.names import (
     CHECKPOINT_FOLDER,
+    LEASE_FOLDER,
     LEDGER_FOLDER,
     PARTITION_METAFILE,
     PROPERTIES_FILE,
@@ -23,7 +25,9 @@ from holdfast.model.names import (
 from holdfast.read.arrow_rows import read_rows, selected_schema
 from holdfast.read.snapshot import snapshot
 from holdfast.storage.store import Store
+from holdfast.table.clean_plans import planned_paths, read_clean_plan
 from holdfast.table.opened import OpenTable
+from holdfast.timeline.cleans import pending_cleans
 from holdfast.timeline.ledger import LedgerState
 from holdfast.timeline.timeline import Timeline, load_timeline
 
@@ -66,6 +70,7 @@ def check_at_any_time(table: OpenTable) -> None:
     """What must hold even while writers run or lie dead."""
     timeline = load_timeline(table.store)
     state = whole_ledger(table.store)
+    cleaned = _given_up(table.store, timeline, state)
     for instant in timeline.completed_commits:
         metadata = decode_commit(
             table.store.read(instant_file(instant.time, instant.action, State.COMPLETED))
@@ -75,6 +80,8 @@ def check_at_any_time(table: OpenTable) -> None:
         for stats in metadata.partition_to_write_stats.values():
             for stat in stats:
                 stored = table.store.stat(stat.path)
+                if stored is None and stat.path in cleaned:
+                    continue
                 if stored is None or stored.size != stat.file_size_in_bytes:
                     raise Violation(f"I3: commit {instant.time} names {stat.path}, stored: {stored}")
         if instant.time in state.aborted:
@@ -82,6 +89,7 @@ def check_at_any_time(table: OpenTable) -> None:
         if instant.time not in state.committed:
             raise Violation(f"I4: {instant.time} is completed although undecided")
     _check_versions(table, timeline)
+    _check_savepoints(table, timeline, state)
     both = state.committed.keys() & state.aborted.keys()
     if both:
         raise Violation(f"I4: two outcomes for {sorted(both)}")
@@ -89,6 +97,22 @@ def check_at_any_time(table: OpenTable) -> None:
     in_ledger = sorted(state.committed, key=lambda time: state.committed[time].slot)
     if published != set(in_ledger[: len(published)]):
         raise Violation(f"I7: published {sorted(published)}, decided {in_ledger}")
+
+
+def _given_up(store: Store, timeline: Timeline, state: LedgerState) -> set[str]:
+    """The files that a clean deletes or has deleted."""
+    shown = {instant.time for instant in timeline.instants if instant.action is Action.CLEAN}
+    plans = [read_clean_plan(store, clean) for clean in shown | state.cleans.keys()]
+    return {path for plan in plans if plan is not None for path in planned_paths(plan)}
+
+
+def _check_savepoints(table: OpenTable, timeline: Timeline, state: LedgerState) -> None:
+    """What a savepoint names is there, also if it is decided and not yet shown."""
+    for time, slot in state.savepoints.items():
+        files = decode_savepoint(table.ledger.payload(slot)).files
+        for path in (in_partition(partition, name) for partition, names in files.items() for name in names):
+            if table.store.stat(path) is None:
+                raise Violation(f"I12: savepoint {time} names {path}, which is gone")
 
 
 def _check_versions(table: OpenTable, timeline: Timeline) -> None:
@@ -122,6 +146,8 @@ def check_at_rest(table: OpenTable) -> None:
         raise Violation(f"I17: undecided: {sorted(state.begun)}")
     if set(state.committed) != {instant.time for instant in timeline.completed_commits}:
         raise Violation("I1: the timeline does not show what the ledger decided")
+    if pending_cleans(timeline, state):
+        raise Violation(f"I17: cleans that are not finished: {pending_cleans(timeline, state)}")
     for time, aborted in state.aborted.items():
         if aborted.restore is not None:
             _check_restored(table, time, aborted.restore)
@@ -148,6 +174,8 @@ def _referenced(table: OpenTable) -> set[str]:
     store: Store = table.store
     timeline = load_timeline(store)
     known = {PROPERTIES_FILE, CLOCK_FILE, *store.paths(LEDGER_FOLDER), *store.paths(CHECKPOINT_FOLDER)}
+    # Leases expire, and a notice that a dead process put up is removed by the next lease.
+    known |= set(store.paths(LEASE_FOLDER))
     # What was taken back may have been the first to write to a partition.
     if any(aborted.revoked_by is not None for aborted in whole_ledger(store).aborted.values()):
         known |= {path for path in store.paths("") if path.endswith(PARTITION_METAFILE)}

@@ -18,18 +18,21 @@ from harness.checker import check_at_any_time, check_at_rest, visible_rows
 from harness.explorer import Run, Schedule, run_schedule
 from harness.faults import Crash, CrashingStore, InterruptedStore, RecordingStore
 from harness.world import Row, SimulatedHost, World, WrongClock, memory_world, table_of
+from holdfast.config.cleaning import CleanPolicy, CleanSettings
 from holdfast.config.write import (
     HEARTBEAT_TIMEOUT_MS,
     ConcurrencyMode,
     FailedWritesPolicy,
     WriteSettings,
 )
-from holdfast.errors import Conflict, Fenced, HoldfastError, Refused, UnknownInstant
+from holdfast.errors import Conflict, Fenced, HoldfastError, Refused, SnapshotExpired, UnknownInstant
 from holdfast.format.ledger_entries import EntryKind, decode_entry
 from holdfast.host import Liveness
 from holdfast.model.instant import InstantTime
 from holdfast.model.names import LEDGER_FOLDER
 from holdfast.model.reports import Commit
+from holdfast.services.clean import clean
+from holdfast.services.leases import lease
 from holdfast.services.restore import restore
 from holdfast.services.rollback import recover
 from holdfast.services.savepoints import create_savepoint, delete_savepoint
@@ -41,7 +44,7 @@ from holdfast.timeline.timeline import load_timeline
 Rows = dict[str, Row]
 """By key."""
 
-REFUSALS = (Fenced, Conflict, Refused, UnknownInstant)
+REFUSALS = (Fenced, Conflict, Refused, SnapshotExpired, UnknownInstant)
 DAY_MS = 24 * 3600 * 1000
 
 OLD: Rows = {row[0]: row for row in (("old1", "paris", 1.0), ("old2", "paris", 2.0), ("old3", "rome", 3.0))}
@@ -428,4 +431,78 @@ RESTORING = (
     Scenario("savepoint and rollback", _clean, (_savepoint, _roll_back)),
 )
 
-SCENARIOS = (*ONE_WRITER, *MANY_WRITERS, *TAKING_BACK, *RESTORING)
+_third = _upsert(("old1", "paris", 40.0), ("old3", "rome", 40.0))
+_fourth = _upsert(("old1", "paris", 50.0))
+_FOUR = (*_TWO, _third.effect, _fourth.effect)
+_ONE_COMMIT = CleanSettings(commits_retained=1)
+_ONE_VERSION = CleanSettings(policy=CleanPolicy.KEEP_LATEST_FILE_VERSIONS, versions_retained=1)
+
+
+def _cleaner(settings: CleanSettings) -> Actor:
+    return _refusable(lambda world: clean(world.open(), settings))
+
+
+def _cleaning(writer: Writer) -> Writer:
+    """The same writer, cleaning after its commit."""
+    return Writer(lambda world: writer.act(world, replace(_SETTINGS, clean=_ONE_VERSION)), writer.effect)
+
+
+_clean_commits, _clean_versions = _cleaner(_ONE_COMMIT), _cleaner(_ONE_VERSION)
+
+
+@_refusable
+def _leased_read(world: World) -> object:
+    """A reader of the second commit that holds a lease: what it was granted it gets to read."""
+    second = load_timeline(world.store).completed_commits[1].time
+    with lease(world.open(), "reader", 3600, as_of=second) as held:
+        rows = visible_rows(world.open(), as_of=held.instant)
+    assert rows == frozenset(_second.effect(dict(OLD)).values()), f"the lease did not hold: {sorted(rows)}"
+    return held
+
+
+@cache
+def _four_commits() -> World:
+    world = _two_commits().copy()
+    _third.act(world)
+    _fourth.act(world)
+    return world
+
+
+@cache
+def _decided_clean() -> World:
+    """A cleaner died when its clean was decided, before anything was deleted."""
+    world, counted = _four_commits().copy(), _four_commits().copy()
+    recorder = RecordingStore(counted.store)
+    _clean_versions(counted.on(recorder))
+    with suppress(Crash):
+        _clean_versions(world.on(CrashingStore(world.store, recorder.last(LEDGER_FOLDER), after=True)))
+    return world
+
+
+CLEANING = tuple(
+    Scenario(name, start, actors, first=_FOUR)
+    for name, start, actors in (
+        ("clean and writer", _four_commits, (_clean_versions, _first)),
+        ("writer and clean", _four_commits, (_first, _clean_commits)),
+        ("clean and sharing writer", _four_commits, (_clean_versions, _sharing(_first))),
+        ("clean and writer that cleans", _four_commits, (_clean_commits, _cleaning(_first))),
+        ("writers that clean", _four_commits, (_cleaning(_first), _cleaning(_in_rome))),
+        ("clean and clean", _four_commits, (_clean_versions, _clean_versions)),
+        ("clean and clean by another policy", _four_commits, (_clean_commits, _clean_versions)),
+        ("clean and overwrite", _four_commits, (_clean_versions, _replacement)),
+        ("clean and savepoint", _four_commits, (_clean_versions, _savepoint)),
+        ("savepoint and clean", _four_commits, (_savepoint, _clean_versions)),
+        ("clean and restore", _four_commits, (_clean_versions, _restore)),
+        ("restore and clean", _four_commits, (_restore, _clean_commits)),
+        ("clean and undo", _four_commits, (_clean_versions, _undo)),
+        ("undo and clean", _four_commits, (_undo, _clean_commits)),
+        ("clean and leased reader", _four_commits, (_clean_versions, _leased_read)),
+        ("two cleans and leased reader", _four_commits, (_clean_commits, _clean_versions, _leased_read)),
+        ("clean, undo and savepoint", _four_commits, (_clean_versions, _undo, _savepoint)),
+        ("clean and writer after a decided clean", _decided_clean, (_clean_versions, _first)),
+        ("undo and clean after a decided clean", _decided_clean, (_undo, _clean_versions)),
+        ("savepoint and clean after a decided clean", _decided_clean, (_savepoint_newest, _clean_versions)),
+    )
+)
+
+SCENARIOS = (*ONE_WRITER, *MANY_WRITERS, *TAKING_BACK, *RESTORING, *CLEANING)

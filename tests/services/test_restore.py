@@ -12,6 +12,7 @@ import holdfast
 from crashes.matrix import Operation, Start, crash_points
 from harness.checker import check_at_rest, visible_rows
 from harness.faults import Crash, CrashingStore, InterruptedStore, RecordingStore, StoreWrapper
+from harness.foreign_cleans import FOREIGN_CLEAN, clean_by_another
 from harness.hudi_reader import check_alike, copy_to_disk, hudi_rows, hudi_snapshot
 from harness.world import SimulatedHost, memory_world, rows
 from holdfast.config.write import FailedWritesPolicy, WriteSettings
@@ -41,7 +42,6 @@ from holdfast.services.undo import undo
 from holdfast.table.restoring import pending_restore
 from holdfast.timeline.timeline import load_timeline
 
-CLEAN = InstantTime("20231114221321000")
 SHARED = WriteSettings(failed_writes_policy=FailedWritesPolicy.LAZY)
 
 FIRST = frozenset({("a", "paris", 1.0), ("b", "rome", 1.0)})
@@ -94,13 +94,6 @@ def _dead_insert(world, settings=None):
     return load_timeline(world.store).pending_writes[-1].time
 
 
-def _clean(world, *files, state=State.COMPLETED):
-    """Another program cleans the table."""
-    for file in files:
-        world.store.delete(file)
-    world.store.create(instant_file(CLEAN, Action.CLEAN, state), b"done")
-
-
 @pytest.mark.parametrize("number", range(4))
 def test_the_table_is_afterwards_what_it_was_then(world, number, tmp_path):
     times = _times(world)
@@ -118,14 +111,14 @@ def test_the_table_is_afterwards_what_it_was_then(world, number, tmp_path):
 def test_only_the_restore_is_left_on_the_timeline(world):
     first, *_ = _times(world)
     create_savepoint(world.open(), first)
-    _clean(world)
+    clean_by_another(world)
 
     report = restore(world.open(), first)
 
     assert set(_instants(world)) == {
         (first, Action.COMMIT),
         (first, Action.SAVEPOINT),
-        (CLEAN, Action.CLEAN),
+        (FOREIGN_CLEAN, Action.CLEAN),
         (report.instant, Action.RESTORE),
     }
 
@@ -413,10 +406,10 @@ def test_younger_savepoints_are_refused_and_named(world):
 
 def test_a_commit_whose_files_were_cleaned_is_refused_and_the_nearest_whole_one_named(world):
     first, second, *_ = _times(world)
-    _clean(world, *[path for path in _files_of(world, first) if "paris" in path])
+    clean_by_another(world, *[path for path in _files_of(world, first) if "paris" in path])
 
     for act in (restore, plan_restore):
-        with pytest.raises(SnapshotExpired, match=CLEAN) as refusal:
+        with pytest.raises(SnapshotExpired, match=FOREIGN_CLEAN) as refusal:
             act(world.open(), first)
         assert second in refusal.value.hint
         assert "city=paris" in str(refusal.value.facts["file"])
@@ -433,21 +426,26 @@ def test_a_commit_whose_file_is_missing_without_a_clean_is_damage(world):
         restore(world.open(), first)
 
 
-def test_a_pending_clean_is_refused(world):
-    _clean(world, state=State.REQUESTED)
+def test_a_pending_clean_of_files_of_the_target_is_refused(world):
+    first, second, *_ = _times(world)
+    superseded = [path for path in _files_of(world, first) if "paris" in path]
+    clean_by_another(world, *superseded, state=State.REQUESTED)
 
-    with pytest.raises(Refused, match="clean of this table is not finished"):
-        restore(world.open(), _times(world)[0])
+    for act in (restore, plan_restore):
+        with pytest.raises(Refused, match="clean that is not finished deletes a file"):
+            act(world.open(), first)
+    restore(world.open(), second)
+    assert visible_rows(world.open()) == SECOND
 
 
 def test_a_clean_between_the_look_at_the_files_and_the_decision_is_noticed(world):
     first, *_ = _times(world)
     doomed = _files_of(world, first)
-    interrupted = InterruptedStore(world.store, LEDGER_FOLDER, lambda: _clean(world, *doomed))
+    interrupted = InterruptedStore(world.store, LEDGER_FOLDER, lambda: clean_by_another(world, *doomed))
     # Somebody else takes the slot, so it is decided again.
     interrupted = InterruptedStore(interrupted, LEDGER_FOLDER, lambda: create_savepoint(world.open(), first))
 
-    with pytest.raises(Conflict, match="cleaned in the meantime"):
+    with pytest.raises(SnapshotExpired, match=FOREIGN_CLEAN):
         restore(world.on(interrupted).open(), first)
 
 

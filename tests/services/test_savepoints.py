@@ -5,18 +5,17 @@ import pytest
 from crashes.matrix import Operation, Start, crash_points
 from harness.checker import check_at_rest, visible_rows
 from harness.faults import InterruptedStore, StoreWrapper
+from harness.foreign_cleans import FOREIGN_CLEAN, clean_by_another
 from harness.hudi_reader import copy_to_disk, hudi_rows
 from harness.world import memory_world, rows
-from holdfast.errors import Conflict, Refused, SnapshotExpired, TableDamaged, UnknownInstant
+from holdfast.errors import Refused, SnapshotExpired, TableDamaged, UnknownInstant
 from holdfast.format.savepoints import SavepointMetadata, decode_savepoint, encode_savepoint
-from holdfast.model.instant import Action, InstantTime, State
+from holdfast.model.instant import Action, State
 from holdfast.model.names import LEDGER_FOLDER, instant_file
 from holdfast.services.rollback import recover
 from holdfast.services.savepoints import create_savepoint, delete_savepoint, savepoints
 from holdfast.services.undo import undo
 from holdfast.timeline.timeline import load_timeline
-
-CLEAN = InstantTime("20231114221321000")
 
 
 def _table():
@@ -40,14 +39,6 @@ def _times(world):
 
 def _stored(world, time):
     return world.store.read(instant_file(time, Action.SAVEPOINT, State.COMPLETED))
-
-
-def _clean(world, *files, state=State.COMPLETED):
-    """Another program cleans the table."""
-    world.store.create(instant_file(CLEAN, Action.CLEAN, State.REQUESTED), b"plan")
-    for file in files:
-        world.store.delete(file)
-    world.store.create(instant_file(CLEAN, Action.CLEAN, state), b"done")
 
 
 def _files_of(world, time):
@@ -112,9 +103,9 @@ def test_the_same_call_again_gives_the_same_savepoint(world):
 
 def test_a_commit_that_was_cleaned_away_is_refused(world):
     first = _times(world)[0]
-    _clean(world, *_files_of(world, first))
+    clean_by_another(world, *_files_of(world, first))
 
-    with pytest.raises(SnapshotExpired, match=CLEAN):
+    with pytest.raises(SnapshotExpired, match=FOREIGN_CLEAN):
         create_savepoint(world.open(), first)
     assert savepoints(world.open()) == []
 
@@ -128,10 +119,20 @@ def test_a_commit_whose_file_is_missing_without_a_clean_is_damage(world):
 
 
 @pytest.mark.parametrize("state", [State.REQUESTED, State.INFLIGHT])
-def test_while_a_clean_is_pending_no_savepoint_is_made(world, state):
-    _clean(world, state=state)
+def test_while_a_clean_is_pending_no_savepoint_is_made_of_its_files(world, state):
+    first, second, _ = _times(world)
+    superseded = [path for path in _files_of(world, first) if "paris" in path]
+    clean_by_another(world, *superseded, state=state)
 
-    with pytest.raises(Refused, match="clean of this table is not finished"):
+    with pytest.raises(Refused, match="clean that is not finished deletes a file"):
+        create_savepoint(world.open(), first)
+    assert create_savepoint(world.open(), second).instant == second
+
+
+def test_while_a_clean_is_pending_that_cannot_be_read_no_savepoint_is_made(world):
+    world.store.create(instant_file(FOREIGN_CLEAN, Action.CLEAN, State.REQUESTED), b"plan")
+
+    with pytest.raises(Refused, match="plan cannot be read"):
         create_savepoint(world.open())
 
 
@@ -139,9 +140,9 @@ def test_a_clean_between_the_listing_and_the_decision_is_noticed(world):
     first = _times(world)[0]
     doomed = _files_of(world, first)
     inflight = instant_file(first, Action.SAVEPOINT, State.INFLIGHT)
-    cleaned = InterruptedStore(world.store, inflight, lambda: _clean(world, *doomed))
+    cleaned = InterruptedStore(world.store, inflight, lambda: clean_by_another(world, *doomed))
 
-    with pytest.raises(Conflict, match="cleaned in the meantime"):
+    with pytest.raises(SnapshotExpired, match=FOREIGN_CLEAN):
         create_savepoint(world.on(cleaned).open(), first)
     recover(world.open())
     assert load_timeline(world.store).find(first, Action.SAVEPOINT) is None

@@ -7,6 +7,7 @@ import pytest
 from crashes.matrix import Operation, Start, crash_points
 from harness.checker import check_at_any_time, check_at_rest, visible_ids, visible_rows
 from harness.faults import Crash, CrashingStore, RecordingStore, StoreWrapper
+from harness.foreign_cleans import FOREIGN_CLEAN, clean_by_another
 from harness.hudi_reader import copy_to_disk, hudi_rows
 from harness.world import SimulatedHost, memory_world, rows, table_of
 from holdfast.errors import (
@@ -157,22 +158,27 @@ def test_a_savepoint_of_the_commit_before_does_not_matter(world):
 
 def test_undo_is_refused_when_the_version_before_was_cleaned(world):
     first = _times(world)[0]
-    clean = InstantTime("20231114221321000")
-    world.store.create(instant_file(clean, Action.CLEAN, State.COMPLETED), b"done")
-    [replaced] = [path for path in _files_of(world, first) if "paris" in path]
-    world.store.delete(replaced)
+    clean_by_another(world, *[path for path in _files_of(world, first) if "paris" in path])
 
-    with pytest.raises(SnapshotExpired, match=clean):
+    with pytest.raises(SnapshotExpired, match=FOREIGN_CLEAN):
         undo(world.open())
     assert visible_rows(world.open()) == AFTER
 
 
-def test_undo_is_refused_while_a_clean_is_pending(world):
-    clean = InstantTime("20231114221321000")
-    world.store.create(instant_file(clean, Action.CLEAN, State.REQUESTED), b"plan")
+def test_undo_is_refused_while_a_clean_is_pending_of_what_it_goes_back_to(world):
+    superseded = [path for path in _files_of(world, _times(world)[0]) if "paris" in path]
+    clean_by_another(world, *superseded, state=State.REQUESTED)
 
-    with pytest.raises(Refused, match="clean of this table is not finished"):
+    with pytest.raises(Refused, match="clean that is not finished deletes a file"):
         undo(world.open())
+
+
+def test_a_pending_clean_of_other_files_is_not_in_the_way_of_undo(world):
+    clean_by_another(world, state=State.REQUESTED)
+
+    undo(world.open())
+
+    assert visible_rows(world.open()) == BEFORE
 
 
 def test_an_unknown_instant_is_refused(world):
@@ -285,7 +291,7 @@ def test_an_undo_that_dies_at_any_step_is_finished_by_the_next_undo(tmp_path):
         check_at_rest(world.open())
         assert visible_rows(world.open()) == BEFORE, point
         assert hudi_rows(copy_to_disk(world.store, tmp_path / str(number))) == BEFORE, point
-    assert len(points) == 20
+    assert len(points) == 24
 
 
 def _taken_back(world):

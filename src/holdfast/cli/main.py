@@ -19,6 +19,7 @@ from click.shell_completion import shell_complete
 
 from holdfast import __version__
 from holdfast.cli.arguments import DEBUG
+from holdfast.cli.cleans import clean, cleans
 from holdfast.cli.commits import commit, commits
 from holdfast.cli.create import create
 from holdfast.cli.failures import DONE, FAILED, INTERRUPTED, WRONG_USAGE, exit_code, one_line, printable
@@ -104,6 +105,8 @@ for _command in (
     commit,
     fsview,
     rollbacks,
+    cleans,
+    clean,
     savepoints,
     savepoint,
     restore,

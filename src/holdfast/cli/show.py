@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
 
@@ -23,7 +24,11 @@ from holdfast.table.opened import OpenTable
 from holdfast.timeline.ledger import LedgerState
 from holdfast.timeline.timeline import Timeline, load_timeline
 
+if TYPE_CHECKING:
+    from holdfast.services.leases import LeaseStatus
+
 _PENDING = ("Instant", "Action", "State", "Owner", "Process", "Fate")
+_LEASES = ("Leased instant", "Owner", "Process", "Expires (UTC)", "State")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +57,14 @@ class Sizes:
 def show(path: str, *, as_json: bool, storage_options: Mapping[str, str]) -> None:
     """Show what the table at PATH is and holds.
 
-    Its settings, the latest commit, sizes, pending work with its owners, warnings.
+    Its settings, the latest commit, sizes, pending work with its owners, leases of readers, warnings.
 
     \b
     Example: holdfast show lake/trips
     """
     # Loaded here because it needs Arrow, which other commands must not wait for.
     from holdfast.read.snapshot import snapshot_files
+    from holdfast.services.leases import leases
     from holdfast.table.schema import table_schema
 
     table = opened(path, storage_options)
@@ -67,6 +73,7 @@ def show(path: str, *, as_json: bool, storage_options: Mapping[str, str]) -> Non
     sizes = Sizes(len(files), sum(f.size for f in files), len({f.partition for f in files}))
     columns = {field.name: str(field.type) for field in table_schema(table, timeline) or ()}
     pending = _pending(table, timeline, table.ledger.read())
+    held = leases(table)
     leftovers = table.store.leftovers()
     document = {
         "name": table.settings.name,
@@ -81,6 +88,7 @@ def show(path: str, *, as_json: bool, storage_options: Mapping[str, str]) -> Non
         "commits": len(timeline.completed_commits),
         "snapshot": {"files": sizes.files, "bytes": sizes.size_bytes, "partitions": sizes.partitions},
         "pending": [_pending_document(one) for one in pending],
+        "leases": [_lease_document(one) for one in held],
         "leftovers": {"files": len(leftovers), "bytes": sum(file.size for file in leftovers)},
         "warnings": _warnings(table, pending, leftovers=len(leftovers)),
     }
@@ -91,6 +99,9 @@ def show(path: str, *, as_json: bool, storage_options: Mapping[str, str]) -> Non
     if pending:
         print_line()
         print_table(_PENDING, [(p.time, p.action, p.state, p.owner, p.liveness, p.fate) for p in pending])
+    if held:
+        print_line()
+        print_table(_LEASES, [(h.instant, h.owner, h.process, h.expires_at, _lease_state(h)) for h in held])
     for warning in _warnings(table, pending, leftovers=len(leftovers)):
         print_warning(warning)
 
@@ -156,6 +167,22 @@ def _pending_document(one: Pending) -> dict[str, object]:
         "owner": one.owner,
         "liveness": one.liveness.value,
         "fate": one.fate,
+    }
+
+
+def _lease_state(lease: "LeaseStatus") -> str:
+    return "expired" if lease.is_expired else "held"
+
+
+def _lease_document(lease: "LeaseStatus") -> dict[str, object]:
+    return {
+        "id": lease.id,
+        "instant": lease.instant,
+        "owner": lease.owner,
+        "process": lease.process,
+        "began_at": iso(lease.began_at),
+        "expires_at": iso(lease.expires_at),
+        "state": _lease_state(lease),
     }
 
 

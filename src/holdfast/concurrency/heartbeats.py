@@ -17,8 +17,9 @@ from typing import Self
 import msgspec
 
 from holdfast.clock import Timer
+from holdfast.concurrency.storage_clock import storage_now_ms
 from holdfast.config.write import HEARTBEAT_TIMEOUT_MS
-from holdfast.errors import Fenced, StorageUnavailable
+from holdfast.errors import Fenced
 from holdfast.host import Host, Liveness, Owner, heartbeat_thread
 from holdfast.model.instant import InstantTime, instant_time
 from holdfast.model.names import HEARTBEAT_FOLDER, heartbeat_path
@@ -28,14 +29,10 @@ from holdfast.timeline.ledger import Ledger
 
 log = logging.getLogger(__name__)
 
-CLOCK_FILE = ".hoodie/.holdfast/clock"
-"""Written to learn what time storage has, and deleted again."""
-
 _TICKS = 4
 """How often in an interval a writer looks after its heartbeat."""
 _WORKERS_MAX = 8
 _STOP_MS = 5_000
-_CLOCK_ATTEMPTS = 10
 _RUN_AGAIN = "nothing of it is visible; run the write again"
 
 
@@ -264,7 +261,7 @@ def judge(
     """
     if not suspects:
         return {}
-    now_ms = _storage_now_ms(table.store)
+    now_ms = storage_now_ms(table.store)
     found = _found(table.store, suspects)
     judged = {
         time: _status(table.host, time, owner, found.get(time), now_ms=now_ms, timeout_ms=timeout_ms)
@@ -348,15 +345,3 @@ def _instant_of(path: str) -> InstantTime | None:
         return instant_time(path.rpartition("/")[2])
     except ValueError:
         return None
-
-
-def _storage_now_ms(store: Store) -> int:
-    """What time it is for storage."""
-    for _ in range(_CLOCK_ATTEMPTS):
-        store.put(CLOCK_FILE, b"")
-        written = store.stat(CLOCK_FILE)
-        # None if another process, asking too, has just deleted it.
-        if written is not None:
-            store.delete(CLOCK_FILE)
-            return written.modified_ms
-    raise StorageUnavailable("a file that was just written keeps vanishing", file=CLOCK_FILE)

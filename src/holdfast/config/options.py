@@ -6,6 +6,7 @@ Option strings exist only in this package. Everything else sees typed settings.
 import difflib
 from collections.abc import Mapping
 
+from holdfast.config.cleaning import CLEAN_OPTIONS
 from holdfast.config.locks import LOCK_OPTIONS
 from holdfast.errors import InvalidOption
 
@@ -48,22 +49,8 @@ _KNOWN_ONLY = frozenset(
         "hoodie.archive.automatic",
         "hoodie.bulkinsert.shuffle.parallelism",
         "hoodie.bulkinsert.sort.mode",
-        "hoodie.clean.async",
-        "hoodie.clean.automatic",
-        "hoodie.clean.commits.retained",
-        "hoodie.clean.fileversions.retained",
-        "hoodie.clean.hours.retained",
-        "hoodie.clean.incremental.enabled",
-        "hoodie.clean.max.commits",
-        "hoodie.clean.policy",
-        "hoodie.clean.trigger.max.commits",
-        "hoodie.cleaner.commits.retained",
-        "hoodie.cleaner.fileversions.retained",
-        "hoodie.cleaner.hours.retained",
-        "hoodie.cleaner.incremental.mode",
-        "hoodie.cleaner.policy",
-        "hoodie.cleaner.trigger.max.commits",
-        "hoodie.cleaner.parallelism",
+        "hoodie.clean.delete.bootstrap.base.file",
+        "hoodie.cleaner.delete.bootstrap.base.file",
         "hoodie.compact.inline",
         "hoodie.datasource.hive_sync.enable",
         "hoodie.datasource.insert.dup.policy",
@@ -77,11 +64,11 @@ _KNOWN_ONLY = frozenset(
         "hoodie.datasource.write.table.type",
         "hoodie.datasource.write.partitionpath.urlencode",
         "hoodie.datasource.write.payload.class",
-        "hoodie.keep.max.commits",
-        "hoodie.keep.min.commits",
+        "hoodie.metadata.derive.from.datatable.clean.policy",
         "hoodie.metadata.enable",
         "hoodie.parquet.block.size",
         "hoodie.parquet.page.size",
+        "hoodie.prewrite.cleaner.policy",
         "hoodie.rollback.using.markers",
         "hoodie.table.name",
         "hoodie.table.ordering.fields",
@@ -91,17 +78,22 @@ _KNOWN_ONLY = frozenset(
 """Hudi's options that a write does not honour yet. Ignoring one would be a silent lie."""
 
 
-_OF_LOCKS = frozenset(name for names in LOCK_OPTIONS.values() for name in names)
+_APART = frozenset(
+    name for options in (CLEAN_OPTIONS, LOCK_OPTIONS) for names in options.values() for name in names
+)
 
 
 def recognise(options: Mapping[str, str]) -> dict[str, str]:
-    """The options by setting; `InvalidOption` for any that cannot be honoured. Locks have their own."""
+    """The options by setting; `InvalidOption` for any that cannot be honoured.
+
+    Those of cleaning and of locks are left to settings of their own.
+    """
     settings_of = {name: setting for setting, names in HONOURED.items() for name in names}
     found: dict[str, str] = {}
-    for name in sorted(options.keys() - _OF_LOCKS, key=lambda name: _rank(name, settings_of)):
+    for name in sorted(options.keys() - _APART, key=lambda name: _rank(name, settings_of)):
         setting = settings_of.get(name)
         if setting is None:
-            raise _unhonoured(name, known=[*settings_of, *_OF_LOCKS, *_KNOWN_ONLY])
+            raise _unhonoured(name, known=[*settings_of, *_APART, *_KNOWN_ONLY])
         found.setdefault(setting, str(options[name]))
     return found
 

@@ -1,10 +1,11 @@
 """Settings of one write."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Self
 
+from holdfast.config.cleaning import CleanSettings
 from holdfast.config.locks import LockSettings
 from holdfast.config.options import HONOURED, recognise
 from holdfast.errors import InvalidOption
@@ -90,6 +91,8 @@ class WriteSettings:
     """Whether tasks look for markers of other writers on their file groups."""
     lock: LockSettings | None = None
     """What keeps out programs that do not know the ledger."""
+    clean: CleanSettings = field(default_factory=CleanSettings)
+    """Which old versions of files go, and when."""
 
     def __post_init__(self) -> None:
         if self.compression not in CODECS:
@@ -135,11 +138,15 @@ class WriteSettings:
     @classmethod
     def from_options(cls, options: Mapping[str, str] | None) -> Self:
         found = recognise(options or {})
-        kinds = {field.name: type(field.default) for field in fields(cls)}
+        kinds = {each.name: type(each.default) for each in fields(cls)}
         given = {name: _converted(name, text, kinds[name]) for name, text in found.items()}
         if given.get("concurrency_mode") is ConcurrencyMode.OPTIMISTIC:
             given.setdefault("failed_writes_policy", FailedWritesPolicy.LAZY)
-        return cls(**given, lock=LockSettings.from_options(options))
+        return cls(
+            **given,
+            lock=LockSettings.from_options(options),
+            clean=CleanSettings.from_options(options),
+        )
 
 
 def _converted(setting: str, text: str, kind: type[Any]) -> Any:

@@ -30,6 +30,8 @@ class EntryKind(StrEnum):
     REVOKE = "REVOKE"
     SAVEPOINT = "SAVEPOINT"
     RELEASE = "RELEASE"
+    CLEAN = "CLEAN"
+    LEASE = "LEASE"
 
 
 class Revoked(msgspec.Struct, frozen=True):
@@ -62,6 +64,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """REVOKE: what is taken back. The entry's own instant is a restore's or, for one commit, a rollback's."""
     restored_to: InstantTime | None = None
     """REVOKE by a restore: the commit that is the newest one afterwards."""
+    earliest: InstantTime | None = None
+    """CLEAN: the earliest commit that it leaves whole; None if the policy does not go by commits."""
     reason: str = ""
 
 

@@ -14,6 +14,8 @@ TEMP_FOLDER = ".hoodie/.temp"
 HEARTBEAT_FOLDER = ".hoodie/.heartbeat"
 LEDGER_FOLDER = ".hoodie/.holdfast/ledger"
 CHECKPOINT_FOLDER = ".hoodie/.holdfast/checkpoint"
+PLANS_FOLDER = ".hoodie/.holdfast/plans"
+LEASE_FOLDER = ".hoodie/.holdfast/leases"
 QUARANTINE_FOLDER = ".hoodie/.holdfast/quarantine"
 PROPERTIES_FILE = ".hoodie/hoodie.properties"
 PROPERTIES_BACKUP = ".hoodie/hoodie.properties.backup"
@@ -21,6 +23,7 @@ PARTITION_METAFILE = ".hoodie_partition_metadata"
 
 _INSTANT_FILE = re.compile(r"([0-9]+)\.([a-z]+)(?:\.(requested|inflight))?")
 _BASE_FILE = re.compile(r"([^_/]+)_([0-9]+-[0-9]+-[0-9]+)_([0-9]+)\.parquet")
+_LOG_FILE = re.compile(r"\.[^_/]+_[0-9]+\.log\.[0-9]+(?:_[0-9]+-[0-9]+-[0-9]+)?(?:\.cdc)?")
 _MARKER = re.compile(r"(.+)\.marker\.(CREATE|MERGE|APPEND)")
 
 BASE_FILE_PATTERN = (
@@ -74,6 +77,11 @@ def parse_base_file(name: str) -> BaseFileName | None:
     return BaseFileName(file_id, write_token, InstantTime(instant))
 
 
+def is_data_file(name: str) -> bool:
+    """Whether a name is that of a base file or a log file."""
+    return _BASE_FILE.fullmatch(name) is not None or _LOG_FILE.fullmatch(name) is not None
+
+
 def is_file_of(path: str, time: InstantTime) -> bool:
     """Whether a base file's own name says it is of that instant: nothing else may be deleted for it."""
     name = parse_base_file(path.rpartition("/")[2])
@@ -102,6 +110,11 @@ def parse_marker(relative: str) -> tuple[str, str] | None:
     """Data path and kind from a marker's path relative to its instant's folder."""
     match = _MARKER.fullmatch(relative)
     return (match[1], match[2]) if match else None
+
+
+def stored_plan(clean: InstantTime) -> str:
+    """Where the plan of a clean waits until the ledger has decided on it."""
+    return f"{PLANS_FOLDER}/{clean}.{Action.CLEAN}"
 
 
 def heartbeat_path(instant: InstantTime) -> str:

@@ -194,3 +194,56 @@ class RestoreReport:
     rolled_back: tuple[RollbackReport, ...]
     """In the order in which they were taken back."""
     took_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class CleanFile:
+    """A data file, and why a clean deletes it or leaves it."""
+
+    path: str
+    """Relative to the table."""
+    size: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CleanForecast:
+    """What a clean that keeps so many commits would free."""
+
+    commits_retained: int
+    files: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanPlan:
+    """What a clean would delete, and what it would leave, and why."""
+
+    earliest_commit_to_retain: InstantTime | None
+    """The earliest commit that can be read afterwards; None if nothing is decided by commits."""
+    doomed: tuple[CleanFile, ...]
+    kept: tuple[CleanFile, ...]
+    why_nothing: str = ""
+    """Why nothing can be cleaned, where that needs a word."""
+    forecast: tuple[CleanForecast, ...] = ()
+
+    @property
+    def bytes_freed(self) -> int:
+        return sum(file.size for file in self.doomed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanReport:
+    """A clean that was carried out."""
+
+    instant: InstantTime
+    earliest_commit_to_retain: InstantTime | None
+    deleted: tuple[str, ...]
+    absent: tuple[str, ...]
+    """Files of the plan that were gone before; an earlier attempt at the same clean deletes some."""
+    failed: tuple[str, ...]
+    """Files that storage did not delete; the next clean tries again."""
+    bytes_freed: int
+    took_ms: int
+    resumed: tuple["CleanReport", ...] = ()
+    """Older cleans that were not finished and have been now."""

@@ -1,8 +1,9 @@
-"""History: what commits wrote and what rollbacks removed, as the timeline tells it."""
+"""History: what commits wrote and what rollbacks and cleans removed, as the timeline tells it."""
 
 from dataclasses import dataclass
 
 from holdfast.errors import TableDamaged, UnknownInstant
+from holdfast.format.cleans import CleanMetadata, decode_clean_metadata
 from holdfast.format.commits import CommitMetadata, decode_commit
 from holdfast.format.malformed import Malformed
 from holdfast.format.restores import decode_restore_metadata, decode_restore_plan
@@ -23,6 +24,12 @@ class CommitRecord:
 class RollbackRecord:
     instant: Instant
     metadata: RollbackMetadata
+
+
+@dataclass(frozen=True, slots=True)
+class CleanRecord:
+    instant: Instant
+    metadata: CleanMetadata
 
 
 def commit_records(table: OpenTable, *, limit: int | None = None) -> tuple[CommitRecord, ...]:
@@ -47,6 +54,24 @@ def rollback_records(table: OpenTable, timeline: Timeline) -> tuple[RollbackReco
     """Completed rollbacks, newest first."""
     done = [i for i in timeline.instants if i.action is Action.ROLLBACK and i.is_completed]
     return tuple(_rollback(table, instant) for instant in reversed(done))
+
+
+def clean_records(
+    table: OpenTable, timeline: Timeline, *, limit: int | None = None
+) -> tuple[CleanRecord, ...]:
+    """Completed cleans, newest first; only the newest ones if a limit is given."""
+    done = [i for i in timeline.instants if i.action is Action.CLEAN and i.is_completed]
+    return tuple(_clean(table, instant) for instant in done[::-1][:limit])
+
+
+def clean_record(table: OpenTable, time: str) -> CleanRecord:
+    """One completed clean; `UnknownInstant` if there is none with that time."""
+    found = load_timeline(table.store).find(time, Action.CLEAN)
+    if found is None or not found.is_completed:
+        raise UnknownInstant(
+            "no completed clean has this time", instant=time, hint="see holdfast cleans show"
+        )
+    return _clean(table, found)
 
 
 def undone_by(table: OpenTable, instant: Instant) -> tuple[InstantTime, ...] | None:
@@ -76,6 +101,13 @@ def _commit(table: OpenTable, instant: Instant) -> CommitRecord:
 def _rollback(table: OpenTable, instant: Instant) -> RollbackRecord:
     try:
         return RollbackRecord(instant, decode_rollback_metadata(read_completed(table.store, instant)))
+    except Malformed as error:
+        raise _unreadable(instant, error) from error
+
+
+def _clean(table: OpenTable, instant: Instant) -> CleanRecord:
+    try:
+        return CleanRecord(instant, decode_clean_metadata(read_completed(table.store, instant)))
     except Malformed as error:
         raise _unreadable(instant, error) from error
 

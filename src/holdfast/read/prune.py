@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from holdfast.files.conform import conformed
 from holdfast.files.open_base_file import opened_base_file
+from holdfast.read.vanished import explaining_absence
 from holdfast.storage.store import Store
 
 _PART_ROWS = 50_000
@@ -32,7 +33,7 @@ def each_match(
     store: Store, path: str, schema: pa.Schema, conditions: Sequence[Condition] = ()
 ) -> Iterator[pa.Table]:
     """The matching rows part by part, in that schema, at most one row group in memory."""
-    with opened_base_file(store, path) as file:
+    with explaining_absence(store), opened_base_file(store, path) as file:
         there = file.schema_arrow
         usable = [c for c in conditions if _has(there, schema.field(c.column))]
         groups = _groups(store, path, file, usable)

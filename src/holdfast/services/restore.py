@@ -26,9 +26,10 @@ from holdfast.model.instant import Action, InstantTime, State, next_time
 from holdfast.model.names import BASE_FILE_PATTERN, META_FOLDER, heartbeat_path, instant_file
 from holdfast.model.reports import RestoreReport, RollbackReport
 from holdfast.read.snapshot import Moment
+from holdfast.services.leases import append_taking_back, refuse_if_leased
 from holdfast.services.restore_plan import check_restore, restore_target, snapshot_at, younger
 from holdfast.services.rollback import FailedWrite, carry_out, rollback_metadata, sort_out
-from holdfast.services.targets import cleans, refuse_if_cleaned, timeline_and_ledger
+from holdfast.services.targets import refuse_if_doomed, timeline_and_ledger
 from holdfast.storage.store import Store
 from holdfast.table.metadata_table import drop_metadata_table
 from holdfast.table.opened import OpenTable
@@ -54,7 +55,7 @@ def restore(table: OpenTable, to: Moment, *, timeout_ms: int = HEARTBEAT_TIMEOUT
     timeline, state = _shown(table)
     target = restore_target(timeline, state, to).time
     snapshot = read_steadily(table.store, lambda now: snapshot_at(table, now, target))
-    restoring = pending_restore(timeline, state) or _decide(table, timeline, target, timeout_ms)
+    restoring = pending_restore(timeline, state) or _decide(table, timeline, target, snapshot, timeout_ms)
     if restoring is None:
         return RestoreReport(instant=None, target=target, rolled_back=(), took_ms=_since(table, began_ms))
     doomed = _doomed(table, restoring)
@@ -91,24 +92,27 @@ def _shown(table: OpenTable) -> tuple[Timeline, LedgerState]:
     return load_timeline(table.store), state
 
 
-def _decide(table: OpenTable, timeline: Timeline, target: InstantTime, timeout_ms: int) -> Restoring | None:
+def _decide(
+    table: OpenTable, timeline: Timeline, target: InstantTime, snapshot: pa.Table, timeout_ms: int
+) -> Restoring | None:
     """Put REVOKE into the ledger; None if there is nothing to take back."""
     state = table.ledger.read()
     check_restore(timeline, state, target)
-    known = cleans(timeline)
+    refuse_if_doomed(table, timeline, state, snapshot["path"])
     begun = younger(table, timeline, state, target)
     idle = _idle(table, (*begun.clustering, *begun.unfinished), timeout_ms)
 
     def decide(state: LedgerState) -> Decision | None:
         timeline = load_timeline(table.store)
         check_restore(timeline, state, target)
-        refuse_if_cleaned(timeline, known)
+        refuse_if_doomed(table, timeline, state, snapshot["path"])
         found = younger(table, timeline, state, target)
         for write in (*found.clustering, *found.unfinished):
             if write.time not in idle and write.time not in state.aborted:
                 raise _active(write)
         if not found.taken_back:
             return None
+        refuse_if_leased(table, after=target)
         newest = max(time for time in (timeline.newest, state.newest) if time is not None)
         instant = next_time(table.clock.now_ms(), newest)
         return Decision(
@@ -120,7 +124,7 @@ def _decide(table: OpenTable, timeline: Timeline, target: InstantTime, timeout_m
             reason=f"the table was restored to {target}",
         )
 
-    state = table.ledger.append(decide)
+    state = append_taking_back(table, decide)
     return pending_restore(load_timeline(table.store), state)
 
 

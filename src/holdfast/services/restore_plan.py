@@ -12,9 +12,10 @@ from holdfast.errors import HoldfastError, Refused, SnapshotExpired, TableDamage
 from holdfast.model.instant import Action, Instant, InstantTime, end_of
 from holdfast.model.reports import RestorePlan
 from holdfast.read.snapshot import Moment
+from holdfast.services.leases import refuse_if_leased
 from holdfast.services.previews import taken_back
 from holdfast.services.rollback import FailedWrite, failed_writes
-from holdfast.services.targets import cleans, commit_at, instant_named, timeline_and_ledger
+from holdfast.services.targets import commit_at, instant_named, refuse_if_doomed, timeline_and_ledger
 from holdfast.table.opened import OpenTable
 from holdfast.table.restoring import pending_restore, refuse_if_restoring
 from holdfast.table.view import View, load_view
@@ -45,7 +46,7 @@ def plan_restore(table: OpenTable, to: Moment) -> RestorePlan:
     table.settings.check_writable()
     timeline, state = timeline_and_ledger(table)
     target = restore_target(timeline, state, to).time
-    snapshot_at(table, timeline, target)
+    snapshot = snapshot_at(table, timeline, target)
     restoring = pending_restore(timeline, state)
     if restoring is not None:
         aborted = state.aborted.items()
@@ -54,6 +55,8 @@ def plan_restore(table: OpenTable, to: Moment) -> RestorePlan:
         ]
     else:
         check_restore(timeline, state, target)
+        refuse_if_doomed(table, timeline, state, snapshot["path"])
+        refuse_if_leased(table, after=target)
         left = list(younger(table, timeline, state, target).taken_back)
     return RestorePlan(
         target=target,
@@ -83,7 +86,6 @@ def restore_target(timeline: Timeline, state: LedgerState, to: Moment) -> Instan
 def check_restore(timeline: Timeline, state: LedgerState, target: InstantTime) -> None:
     """Whether a restore may begin, as far as the timeline and the ledger tell."""
     refuse_if_restoring(timeline, state)
-    cleans(timeline)
     if target in state.aborted or target not in {commit.time for commit in timeline.completed_commits}:
         raise UnknownInstant("the commit was taken back in the meantime", instant=target)
     shown = {i.time for i in timeline.instants if i.action is Action.SAVEPOINT and i.is_completed}

@@ -10,15 +10,17 @@ never decided, or deleted only in part, is forgotten by the next write.
 import datetime as dt
 import logging
 
+import pyarrow as pa
+
 from holdfast.errors import Refused, TableDamaged, UnknownInstant
 from holdfast.format.ledger_entries import EntryKind
 from holdfast.format.malformed import Malformed
 from holdfast.format.savepoints import SavepointMetadata, decode_savepoint, encode_savepoint
 from holdfast.model.instant import Action, Instant, InstantTime, State, end_of
-from holdfast.model.names import instant_file
+from holdfast.model.names import in_partition, instant_file
 from holdfast.model.reports import Savepoint
 from holdfast.read.snapshot import Moment
-from holdfast.services.targets import cleans, commit_at, refuse_if_cleaned, timeline_and_ledger
+from holdfast.services.targets import commit_at, refuse_if_doomed, timeline_and_ledger
 from holdfast.storage.store import read_or_none
 from holdfast.table.opened import OpenTable
 from holdfast.table.publish import hide_savepoint, publish_decided
@@ -36,18 +38,17 @@ def create_savepoint(
 ) -> Savepoint:
     """Protect a commit, by default the newest. The same call again gives the same savepoint.
 
-    `SnapshotExpired` if a clean has removed files of it, `Refused` if a clean or
-    a restore is not finished, or if somebody else's savepoint is there.
+    `SnapshotExpired` if a clean has removed files of it, `Refused` if a clean is
+    about to, if a restore is not finished, or if somebody else's savepoint is there.
     """
     timeline = _shown(table)
     commit = timeline.last_commit if moment is None else commit_at(timeline, moment)
     if commit is None:
         raise Refused("there is no commit to protect", table=table.settings.name)
-    known = cleans(timeline)
     existing = _existing(table, timeline, commit.time)
     metadata = existing or SavepointMetadata(user, table.clock.now_ms(), comment, _files(table, commit.time))
     if existing is None:
-        metadata = _decide(table, commit, metadata, known)
+        metadata = _decide(table, commit, metadata)
     savepoint = _savepoint(commit.time, metadata)
     if (savepoint.user, savepoint.comment) != (user, comment):
         raise Refused(
@@ -114,17 +115,18 @@ def _files(table: OpenTable, time: InstantTime) -> dict[str, tuple[str, ...]]:
     return {partition: tuple(names) for partition, names in files.items()}
 
 
-def _decide(
-    table: OpenTable, commit: Instant, metadata: SavepointMetadata, known: frozenset[InstantTime]
-) -> SavepointMetadata:
+def _decide(table: OpenTable, commit: Instant, metadata: SavepointMetadata) -> SavepointMetadata:
     """Put SAVEPOINT into the ledger, unless it is there, and show it; what it says."""
+    names = metadata.files.items()
+    paths = pa.array([in_partition(partition, n) for partition, files in names for n in files], pa.string())
+    refuse_if_doomed(table, load_timeline(table.store), table.ledger.read(), paths)
 
     def decide(state: LedgerState) -> Decision | None:
         if commit.time in state.savepoints:
             return None
         timeline = load_timeline(table.store)
         refuse_if_restoring(timeline, state)
-        refuse_if_cleaned(timeline, known)
+        refuse_if_doomed(table, timeline, state, paths)
         if commit.time in state.aborted or commit.time not in {c.time for c in timeline.completed_commits}:
             raise UnknownInstant("the commit was taken back in the meantime", instant=commit.time)
         return Decision(

@@ -4,11 +4,15 @@ An instant names a commit exactly; a date and time means the newest commit at
 or before it.
 """
 
-from holdfast.errors import Conflict, Refused, UnknownInstant
-from holdfast.model.instant import Action, Instant, InstantTime, end_of, instant_time
+import pyarrow as pa
+
+from holdfast.errors import Refused, SnapshotExpired, UnknownInstant
+from holdfast.model.instant import Instant, InstantTime, end_of, instant_time
 from holdfast.model.reports import Commit
 from holdfast.read.snapshot import Moment, as_instant
+from holdfast.table.clean_plans import doomed_file
 from holdfast.table.opened import OpenTable
+from holdfast.timeline.cleans import completed_cleans
 from holdfast.timeline.ledger import LedgerState
 from holdfast.timeline.timeline import Timeline, load_timeline
 
@@ -57,18 +61,19 @@ def commit_at(timeline: Timeline, moment: Moment) -> Instant:
     )
 
 
-def cleans(timeline: Timeline) -> frozenset[InstantTime]:
-    """The completed cleans. `Refused` while one is pending: it may delete what a snapshot consists of."""
-    found = [instant for instant in timeline.instants if instant.action is Action.CLEAN]
-    for instant in found:
-        if not instant.is_completed:
-            raise Refused(
-                "a clean of this table is not finished", clean=instant.time, hint="let it finish first"
-            )
-    return frozenset(instant.time for instant in found)
-
-
-def refuse_if_cleaned(timeline: Timeline, known: frozenset[InstantTime]) -> None:
-    """`Conflict` if a clean ran since the cleans `known` were looked up, `Refused` while one runs."""
-    if cleans(timeline) - known:
-        raise Conflict("the table was cleaned in the meantime", hint="run the command again")
+def refuse_if_doomed(
+    table: OpenTable, timeline: Timeline, state: LedgerState, paths: pa.Array | pa.ChunkedArray
+) -> None:
+    """`Refused` if a clean that is not finished deletes one of the paths, `SnapshotExpired` if one has."""
+    found = doomed_file(table.store, timeline, state, paths)
+    if found is None:
+        return
+    clean, path = found
+    if clean in completed_cleans(timeline):
+        raise SnapshotExpired("this snapshot was removed by a clean", clean=clean, file=path)
+    raise Refused(
+        "a clean that is not finished deletes a file of this snapshot",
+        clean=clean,
+        file=path,
+        hint="let it finish first: holdfast cleans run",
+    )

@@ -13,8 +13,9 @@ from holdfast.errors import Refused, UnknownInstant, WriteConflict, WriterActive
 from holdfast.format.ledger_entries import EntryKind, Revoked
 from holdfast.model.instant import Action, Instant, InstantTime, just_before, next_time
 from holdfast.model.reports import RollbackReport
+from holdfast.services.leases import append_taking_back, refuse_if_leased
 from holdfast.services.rollback import FailedWrite, failed_writes, recover, roll_back, sort_out
-from holdfast.services.targets import cleans, timeline_and_ledger
+from holdfast.services.targets import refuse_if_doomed, timeline_and_ledger
 from holdfast.table.metadata_table import drop_metadata_table
 from holdfast.table.opened import OpenTable
 from holdfast.table.publish import publish_decided
@@ -126,7 +127,7 @@ def _take_back(
             reason="taken back by hand",
         )
 
-    table.ledger.append(decide)
+    append_taking_back(table, decide)
     drop_metadata_table(table)
     report = roll_back(table, FailedWrite(instant.time, instant.action, None, None))
     if report is None:
@@ -162,10 +163,13 @@ def _check(table: OpenTable, instant: Instant, timeline: Timeline, state: Ledger
             instant=instant.time,
             hint=f"delete the savepoint first: holdfast savepoint delete --commit {instant.time}",
         )
+    refuse_if_leased(table, after=just_before(instant.time))
     _refuse_if_planned_on(timeline)
-    cleans(timeline)
     # Raises SnapshotExpired or TableDamaged if the state before it is not there any more.
-    read_steadily(table.store, lambda now: load_view(table.store, now).latest(just_before(instant.time)))
+    before = read_steadily(
+        table.store, lambda now: load_view(table.store, now).latest(just_before(instant.time))
+    )
+    refuse_if_doomed(table, timeline, state, before["path"])
 
 
 def _refuse_if_planned_on(timeline: Timeline) -> None:

@@ -90,7 +90,7 @@ def _is_unpublished(table: OpenTable, time: InstantTime, action: Action) -> bool
 
 def _publish(table: OpenTable, time: InstantTime, action: Action, *, payload: bytes) -> None:
     for partition in _partitions(payload, time):
-        _ensure_metafile(table, partition, time)
+        ensure_metafile(table, partition, time)
     path = instant_file(time, action, State.COMPLETED)
     if not table.store.create(path, payload) and table.store.read(path) != payload:
         raise TableDamaged("a completed instant says something else than its ledger entry", file=path)
@@ -105,7 +105,8 @@ def _partitions(payload: bytes, time: InstantTime) -> list[str]:
         ) from error
 
 
-def _ensure_metafile(table: OpenTable, partition: str, time: InstantTime) -> None:
+def ensure_metafile(table: OpenTable, partition: str, time: InstantTime) -> None:
+    """Make a folder a partition that Hudi finds, if it is none."""
     path = in_partition(partition, PARTITION_METAFILE)
     if table.store.stat(path) is None:
         depth = len(partition.split("/")) if partition else 0

@@ -1,9 +1,9 @@
-"""Reading while others write: commits may be taken back between two looks at a table."""
+"""Reading while others write: commits may be taken back, and files cleaned, between two looks at a table."""
 
 from collections.abc import Callable
 from typing import TypeVar
 
-from holdfast.errors import TableDamaged
+from holdfast.errors import SnapshotExpired, TableDamaged
 from holdfast.storage.store import Store
 from holdfast.timeline.timeline import Timeline, load_timeline
 
@@ -13,17 +13,20 @@ _ATTEMPTS = 5
 
 
 def read_steadily(store: Store, read: Callable[[Timeline], T]) -> T:
-    """What `read` finds on the timeline; it looks again if a commit it relied on was taken back meanwhile.
+    """What `read` finds on the timeline; it looks again if what it relied on is gone meanwhile.
 
-    What is missing although its commit stands is damage.
+    What is missing although its commit stands, and no clean explains it, is damage.
     """
     timeline = load_timeline(store)
     for _ in range(_ATTEMPTS):
         try:
             return read(timeline)
-        except TableDamaged:
+        except (SnapshotExpired, TableDamaged) as error:
             now = load_timeline(store)
-            if set(timeline.completed_commits) <= set(now.completed_commits):
+            then_seen, now_seen = set(timeline.completed_commits), set(now.completed_commits)
+            # A clean follows newer commits; nobody takes back a commit by adding one.
+            is_steady = then_seen == now_seen if isinstance(error, SnapshotExpired) else then_seen <= now_seen
+            if is_steady:
                 raise
             timeline = now
     return read(timeline)

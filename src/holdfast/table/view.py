@@ -27,6 +27,7 @@ from holdfast.format.rollbacks import RollbackMetadata, decode_rollback_metadata
 from holdfast.model.instant import Action, InstantTime
 from holdfast.model.names import BASE_FILE_PATTERN, META_FOLDER, in_partition, instant_file
 from holdfast.storage.store import Store
+from holdfast.table.given_up import clean_that_names
 from holdfast.timeline.timeline import Timeline, read_all_completed
 
 _BASE_FILE_SUFFIX = ".parquet"
@@ -61,6 +62,8 @@ class View:
     """File group, as `partition/file id` → the replacecommit that hid it."""
     schemas: dict[InstantTime, str]
     """Commit → the Avro schema its files were written with, where the active timeline tells."""
+    store: Store | None = None
+    """Where the plans of cleans are, which say why a file is missing."""
 
     def latest(self, as_of: InstantTime | None = None) -> pa.Table:
         """The newest version of each visible file group, in the order of the paths.
@@ -80,10 +83,10 @@ class View:
         """As `latest`, whether the files are there or not."""
         slices = self.slices
         if as_of is not None:
-            slices = slices.filter(pa.array(_numbers(slices["instant"]) <= int(as_of)))
+            slices = slices.filter(pa.array(instant_numbers(slices["instant"]) <= int(as_of)))
         hidden = [group for group, time in self.replaced.items() if as_of is None or time <= as_of]
         if hidden:
-            slices = slices.filter(pc.invert(pc.is_in(_groups(slices), pa.array(hidden, pa.string()))))
+            slices = slices.filter(pc.invert(pc.is_in(groups_of(slices), pa.array(hidden, pa.string()))))
         return slices.take(pa.array(_newest_of_each_group(slices), pa.int64()))
 
     def _check_superseded(self, as_of: InstantTime) -> None:
@@ -92,23 +95,26 @@ class View:
         if first is not None and as_of < first and self._cleans():
             raise self._incomplete("unknown, before the active timeline", as_of)
         then = pc.less_equal(pc.cast(self.slices["previous"], pa.int64()), int(as_of))
-        since = pa.chunked_array([pa.array(_numbers(self.slices["instant"]) > int(as_of))])
+        since = pa.chunked_array([pa.array(instant_numbers(self.slices["instant"]) > int(as_of))])
         later = self.slices.filter(pc.fill_null(pc.and_(then, since), False))
-        served = pc.binary_join_element_wise(_groups(later), later["previous"], "@")
-        kept = pc.binary_join_element_wise(_groups(self.slices), self.slices["instant"], "@")
+        served = pc.binary_join_element_wise(groups_of(later), later["previous"], "@")
+        kept = pc.binary_join_element_wise(groups_of(self.slices), self.slices["instant"], "@")
         gone = served.filter(pc.invert(pc.is_in(served, kept.combine_chunks())))
-        known = set(_groups(self.slices).unique().to_pylist()) if self.replaced else set()
+        known = set(groups_of(self.slices).unique().to_pylist()) if self.replaced else set()
         lost = [group for group, time in self.replaced.items() if time > as_of and group not in known]
         if len(gone) > 0 or lost:
             raise self._incomplete(gone[0].as_py() if len(gone) > 0 else lost[0], as_of)
 
     def _incomplete(self, missing: str, as_of: InstantTime | None) -> HoldfastError:
-        cleans = self._cleans()
-        if as_of is not None and cleans:
-            return SnapshotExpired(
-                "this snapshot was removed by a clean", as_of=as_of, clean=cleans[-1], file=missing
-            )
-        return TableDamaged("a data file is missing", file=missing)
+        clean = None if self.store is None else clean_that_names(self.store, missing)
+        if clean is None and as_of is not None:
+            # Its plan is archived, or cannot be read.
+            clean = max(self._cleans(), default=None)
+        if clean is None:
+            return TableDamaged("a data file is missing", file=missing)
+        return SnapshotExpired(
+            "this snapshot was removed by a clean", as_of=as_of or "now", clean=clean, file=missing
+        )
 
     def _cleans(self) -> list[InstantTime]:
         return [i.time for i in self.timeline.instants if i.action is Action.CLEAN and i.is_completed]
@@ -125,7 +131,7 @@ def view_of(store: Store, timeline: Timeline, listed: pa.Array) -> View:
     unnamed = listed.filter(pc.invert(pc.is_in(listed, written["path"].combine_chunks())))
     archived = _without_rolled_back(store, timeline, _archived(unnamed, timeline))
     slices = pa.concat_tables([written, archived])
-    return View(timeline, slices.take(pc.sort_indices(slices["path"])), listed, replaced, schemas)
+    return View(timeline, slices.take(pc.sort_indices(slices["path"])), listed, replaced, schemas, store)
 
 
 def _said_by_commits(
@@ -176,7 +182,7 @@ def _archived(unnamed: pa.Array, timeline: Timeline) -> pa.Table:
         return SLICES.empty_table()
     found = parsed_names(unnamed)
     pending = pa.array([i.time for i in timeline.instants if not i.is_completed], pa.string())
-    is_older = pa.chunked_array([pa.array(_numbers(found["instant"]) < int(first))])
+    is_older = pa.chunked_array([pa.array(instant_numbers(found["instant"]) < int(first))])
     return found.filter(pc.and_(is_older, pc.invert(pc.is_in(found["instant"], pending))))
 
 
@@ -203,8 +209,8 @@ def parsed_names(paths: pa.Array) -> pa.Table:
     return pa.table([paths, *names, *unknown], schema=SLICES).filter(pc.is_valid(parts))
 
 
-def _groups(slices: pa.Table) -> pa.ChunkedArray:
-    """`partition/file id`, or the file id alone in the root."""
+def groups_of(slices: pa.Table) -> pa.ChunkedArray:
+    """The file group of each row: `partition/file id`, or the file id alone in the root."""
     joined = pc.binary_join_element_wise(slices["partition"], slices["file_id"], "/")
     return pc.utf8_ltrim(joined, "/")
 
@@ -212,11 +218,11 @@ def _groups(slices: pa.Table) -> pa.ChunkedArray:
 def _newest_of_each_group(slices: pa.Table) -> npt.NDArray[np.int64]:
     if slices.num_rows == 0:
         return np.empty(0, dtype=np.int64)
-    groups = _groups(slices).combine_chunks()
+    groups = groups_of(slices).combine_chunks()
     starts_group = np.ones(len(groups), dtype=bool)
     starts_group[1:] = pc.not_equal(groups[1:], groups[:-1]).to_numpy(zero_copy_only=False)
     starts = np.flatnonzero(starts_group)
-    times = _numbers(slices["instant"])
+    times = instant_numbers(slices["instant"])
     newest = np.maximum.reduceat(times, starts)
     rows = np.flatnonzero(times == np.repeat(newest, np.diff(np.append(starts, len(times)))))
     if len(rows) != len(starts):
@@ -228,7 +234,8 @@ def _newest_of_each_group(slices: pa.Table) -> npt.NDArray[np.int64]:
     return rows
 
 
-def _numbers(instants: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+def instant_numbers(instants: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+    """Instants as numbers that can be compared, to the millisecond."""
     numbers: npt.NDArray[np.int64] = pc.cast(instants, pa.int64()).to_numpy()
     # Instants of old tables end with the second; they count as its last millisecond.
     return np.where(numbers < 10**14, numbers * 1000 + 999, numbers)

@@ -10,12 +10,15 @@ outcome of an instant is the first COMMIT or ABORT that names it:
 A commit stands until a REVOKE takes it back: a rollback of the newest commit,
 or a restore, which takes undecided writes with it.
 
+A CLEAN says that the files of a stored plan may go: whoever wants to rely on
+one of them afterwards is refused.
+
 A decision is a function from the state so far to the next entry. It runs
 again whenever another process took the slot, so whatever it checked still
 holds in the slot it wins.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from holdfast.clock import Clock
@@ -89,11 +92,13 @@ class LedgerState:
     """The newest restore; the timeline tells whether it is completed."""
     savepoints: Mapping[InstantTime, int] = field(default_factory=dict)
     """Savepointed commit → slot."""
+    cleans: Mapping[InstantTime, InstantTime | None] = field(default_factory=dict)
+    """Clean → the earliest commit that it leaves whole. The timeline tells which of them are completed."""
 
     def after(self, entry: Entry, digest: str) -> "LedgerState":
         """The state with one more entry."""
         begun, committed, aborted = dict(self.begun), dict(self.committed), dict(self.aborted)
-        savepoints, restore = dict(self.savepoints), self.restore
+        savepoints, cleans, restore = dict(self.savepoints), dict(self.cleans), self.restore
         time = entry.instant
         is_decided = time in committed or time in aborted
         match entry.kind:
@@ -121,6 +126,8 @@ class LedgerState:
                 savepoints[time] = entry.slot
             case EntryKind.RELEASE:
                 savepoints.pop(time, None)
+            case EntryKind.CLEAN:
+                cleans[time] = entry.earliest
         times = [self.newest, time, entry.rollback, *(one.rollback for one in entry.revoked)]
         return replace(
             self,
@@ -132,6 +139,7 @@ class LedgerState:
             aborted=aborted,
             restore=restore,
             savepoints=savepoints,
+            cleans=cleans,
         )
 
 
@@ -148,6 +156,7 @@ class Decision:
     rollback: InstantTime | None = None
     revoked: tuple[Revoked, ...] = ()
     restored_to: InstantTime | None = None
+    earliest: InstantTime | None = None
     reason: str = ""
     payload: bytes = b""
 
@@ -200,6 +209,7 @@ class Ledger:
                 rollback=decision.rollback,
                 revoked=decision.revoked,
                 restored_to=decision.restored_to,
+                earliest=decision.earliest,
                 reason=decision.reason,
             )
             content = encode_entry(entry, decision.payload)
@@ -223,14 +233,17 @@ class Ledger:
         except (FileNotFoundError, Malformed) as error:
             raise TableDamaged("ledger entry cannot be read", file=path, cause=error) from error
 
-    def checkpoint_if_due(self, state: LedgerState) -> None:
+    def checkpoint_if_due(self, state: LedgerState, *, cleaned: Collection[InstantTime] = ()) -> None:
         """Store `state`, whose commits are all published, so that readers start there.
 
-        Equal states give equal bytes, so it does not matter who writes one first.
+        Cleans that are completed, as `cleaned` names them, are left out. It does
+        not matter who writes a checkpoint first: what they may differ in is on
+        the timeline.
         """
         if len(state.committed) < self._checkpoint_after:
             return
-        trimmed = replace(state, committed={})
+        pending = {time: earliest for time, earliest in state.cleans.items() if time not in cleaned}
+        trimmed = replace(state, committed={}, cleans=pending)
         self._store.create(_checkpoint_path(state.slot), encode_checkpoint(trimmed))
         if self._state is state:
             self._state = trimmed

@@ -1,6 +1,6 @@
 """One write, from its first entry in the ledger to its last.
 
-    recover ─► BEGIN ─► heartbeat, requested, inflight ─► files ─► COMMIT ─► publish ─► tidy
+    recover ─► BEGIN ─► heartbeat, requested, inflight ─► files ─► COMMIT ─► publish ─► tidy, clean
 
 Before COMMIT is in the ledger nobody sees anything, and the next write removes
 it. After it the write stands, whoever publishes it. An error between the two
@@ -45,8 +45,10 @@ from holdfast.table.opened import OpenTable
 from holdfast.table.properties_file import read_settings
 from holdfast.table.publish import publish_decided
 from holdfast.table.restoring import refuse_if_restoring
+from holdfast.timeline.cleans import pending_cleans
 from holdfast.timeline.ledger import Decision, LedgerState
 from holdfast.timeline.timeline import load_timeline
+from holdfast.writes.cleaning import Cleaning
 from holdfast.writes.conflicts import Claim, Footprint
 from holdfast.writes.rows import Written
 from holdfast.writes.validation import (
@@ -124,17 +126,21 @@ def _run(
     attempt: _Attempt, produce: Produce, cancel: Callable[[], None], recovered: list[RollbackReport]
 ) -> Commit:
     table, request, settings = attempt.table, attempt.request, attempt.request.settings
-    with Heartbeat(
-        table,
-        attempt.owner,
-        interval_ms=settings.heartbeat_interval_ms,
-        misses=settings.heartbeat_misses,
-        on_lost=cancel,
-        expires=settings.is_shared,
-    ) as heartbeat:
+    with (
+        Heartbeat(
+            table,
+            attempt.owner,
+            interval_ms=settings.heartbeat_interval_ms,
+            misses=settings.heartbeat_misses,
+            on_lost=cancel,
+            expires=settings.is_shared,
+        ) as heartbeat,
+        Cleaning(table, settings) as cleaning,
+    ):
         instant, slot = _begin(attempt, recovered)
         try:
             heartbeat.beat_for(instant)
+            cleaning.begin()
             validation, contents = _write_files(attempt, instant, slot, produce)
             payload = _prepared(table, request, instant, contents)
             heartbeat.refuse_if_lost()
@@ -152,7 +158,7 @@ def _run(
             heartbeat.stop()
             _give_up(table, instant, request.action, error)
             raise
-    problems = _tidy(table, instant, contents.written.stats, decided)
+    problems = _tidy(table, instant, contents.written.stats, decided, cleaning)
     return _report(request, instant, contents, tuple(recovered), problems)
 
 
@@ -342,13 +348,18 @@ def _delete_markers(table: OpenTable, instant: InstantTime, stats: Sequence[Writ
 
 
 def _tidy(
-    table: OpenTable, instant: InstantTime, stats: Sequence[WriteStat], decided: LedgerState
+    table: OpenTable,
+    instant: InstantTime,
+    stats: Sequence[WriteStat],
+    decided: LedgerState,
+    cleaning: Cleaning,
 ) -> tuple[str, ...]:
-    """Remove what the running write needed. What fails here is swept by the next write."""
+    """Remove what the running write needed, and what nobody needs. What fails here the next write does."""
     steps: tuple[Callable[[], None], ...] = (
         lambda: _delete_markers(table, instant, stats),
         lambda: table.store.delete(heartbeat_path(instant)),
-        lambda: table.ledger.checkpoint_if_due(decided),
+        lambda: _checkpoint(table, decided),
+        cleaning.finish,
     )
     problems: list[str] = []
     for step in steps:
@@ -358,6 +369,13 @@ def _tidy(
             log.warning("commit.tidy_failed", extra={"instant": instant, "cause": str(error)})
             problems.append(str(error))
     return tuple(problems)
+
+
+def _checkpoint(table: OpenTable, decided: LedgerState) -> None:
+    cleaned: set[InstantTime] = set()
+    if decided.cleans:
+        cleaned = decided.cleans.keys() - set(pending_cleans(load_timeline(table.store), decided))
+    table.ledger.checkpoint_if_due(decided, cleaned=cleaned)
 
 
 def _give_up(table: OpenTable, instant: InstantTime, action: Action, error: Exception) -> None:

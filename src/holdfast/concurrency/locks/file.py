@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from holdfast.concurrency.locks.lease import Lease, StorageClock
+from holdfast.concurrency.locks.lease import Lease
+from holdfast.concurrency.storage_clock import StorageClock
 from holdfast.host import Owner
 from holdfast.storage.store import Store
 

@@ -15,15 +15,13 @@ from typing import Protocol
 
 from holdfast.clock import Clock
 from holdfast.concurrency.locks.lock import Hold, lost, timed_out
+from holdfast.concurrency.storage_clock import StorageClock
 from holdfast.errors import HoldfastError, LockTimeout
 from holdfast.host import Host, Liveness, Owner, heartbeat_thread
 from holdfast.storage.store import Store
 
 DRIFT_MS = 500
 """How far clocks may differ without a lock being taken for expired while it is held."""
-
-_CLOCK_FOLDER = ".hoodie/.holdfast/lock-clock"
-_CLOCK_IS_GOOD_FOR_MS = 60_000
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +51,7 @@ class LeaseForm(Protocol):
     @property
     def renew_every_ms(self) -> int: ...
 
-    def claim(self, owner: Owner, sequence: int, storage_clock: "StorageClock") -> bytes:
+    def claim(self, owner: Owner, sequence: int, storage_clock: StorageClock) -> bytes:
         """What the owner writes to take or renew the lock; it differs from all that was ever written."""
 
     def read(self, content: bytes) -> Lease: ...
@@ -71,32 +69,6 @@ class Patience:
     pause_ms_max: int
     report_every_ms: int
     wait: Callable[[float], None] = time.sleep
-
-
-class StorageClock:
-    """The time of the storage, on which all writers agree: that of a file written there just now."""
-
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store = store
-        self._clock = clock
-        self._measured: tuple[int, int] | None = None
-
-    def now_ms(self) -> int:
-        elapsed = self._clock.elapsed_ms()
-        if self._measured is None or elapsed - self._measured[1] > _CLOCK_IS_GOOD_FOR_MS:
-            self._measured = (self._measure(), elapsed)
-        measured, at = self._measured
-        return measured + elapsed - at
-
-    def _measure(self) -> int:
-        path = f"{_CLOCK_FOLDER}/{self._clock.unique()}"
-        self._store.put(path, b"")
-        try:
-            file = self._store.stat(path)
-        finally:
-            self._store.delete(path)
-        assert file is not None, "a file that was put can be seen"
-        return file.modified_ms
 
 
 class LeaseLock:

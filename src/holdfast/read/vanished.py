@@ -1,0 +1,48 @@
+"""Files that vanish while they are read, because nobody knew of the reader."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from holdfast.errors import Conflict, HoldfastError, SnapshotExpired, TableDamaged
+from holdfast.model.names import parse_base_file
+from holdfast.storage.store import Store
+from holdfast.table.given_up import clean_that_names
+from holdfast.timeline.timeline import load_timeline
+
+
+@contextmanager
+def explaining_absence(store: Store) -> Iterator[None]:
+    """Say why a data file is missing that a snapshot consists of.
+
+    `SnapshotExpired` if a clean removed it, `Conflict` if its commit was taken
+    back, and `TableDamaged` only if nothing explains it.
+    """
+    try:
+        yield
+    except TableDamaged as error:
+        explained = _explained(store, error) if isinstance(error.__cause__, FileNotFoundError) else None
+        if explained is None:
+            raise
+        raise explained from error
+
+
+def _explained(store: Store, error: TableDamaged) -> HoldfastError | None:
+    file = str(error.facts["file"])
+    clean = clean_that_names(store, file)
+    if clean is not None:
+        return SnapshotExpired(
+            "a clean removed a file of this snapshot while it was read",
+            clean=clean,
+            file=file,
+            hint="read again; a lease keeps the files of a snapshot: table.lease(owner, ttl)",
+        )
+    name = parse_base_file(file.rpartition("/")[2])
+    timeline = load_timeline(store)
+    first = timeline.first_commit_time
+    if name is None or first is None or name.instant < first:
+        return None
+    if name.instant in {commit.time for commit in timeline.completed_commits}:
+        return None
+    return Conflict(
+        "a commit was taken back while its rows were read", instant=name.instant, file=file, hint="read again"
+    )

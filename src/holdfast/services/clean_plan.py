@@ -1,0 +1,281 @@
+"""What a clean has to know about the table, and the plan that follows from it.
+
+Nothing here changes anything. A plan is made of what the ledger and the
+timeline say after one slot of the ledger; whoever decides on it checks what
+has come since.
+"""
+
+import json
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.config.cleaning import CleanPolicy, CleanSettings
+from holdfast.errors import TableDamaged
+from holdfast.format.cleans import StoredCleanPlan
+from holdfast.format.malformed import Malformed
+from holdfast.format.savepoints import decode_savepoint
+from holdfast.model.instant import Action, InstantTime, State, just_before, time_at
+from holdfast.model.names import META_FOLDER, in_partition, instant_file, partition_of
+from holdfast.model.reports import CleanFile, CleanForecast, CleanPlan
+from holdfast.services.clean_planner import (
+    Fates,
+    Reason,
+    Window,
+    decide_fates,
+    earliest_to_retain,
+    selected_partitions,
+)
+from holdfast.services.clean_scope import (
+    LEASED,
+    REVISIT,
+    SAVEPOINTED,
+    LastClean,
+    examined_partitions,
+    last_clean,
+)
+from holdfast.services.leases import leased_instants
+from holdfast.services.targets import timeline_and_ledger
+from holdfast.storage.store import read_or_none
+from holdfast.table.opened import OpenTable
+from holdfast.table.steady import read_steadily
+from holdfast.table.view import SLICES, View, view_of
+from holdfast.timeline.ledger import LedgerState
+from holdfast.timeline.timeline import Timeline
+
+_FORECAST_COMMITS = (1, 5, 10, 20, 50)
+_PASSING = pa.array([Reason.LEASE, Reason.PENDING_SERVICE], pa.string())
+"""Reasons to keep a file that pass without a commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What decides, besides the settings, how far a clean may go."""
+
+    timeline: Timeline
+    last: LastClean | None
+    first_pending: InstantTime | None
+    savepoints: frozenset[InstantTime]
+    pinned: tuple[InstantTime, ...]
+    """Snapshots that writes and services build on that are not finished."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A plan before it is stored."""
+
+    found: Circumstances
+    leased: tuple[InstantTime, ...]
+    settings: CleanSettings
+    fates: Fates
+    passed_over: list[str]
+    """Partitions that were to be looked at and that the settings do not let be cleaned."""
+    is_whole: bool
+    """Whether the whole table was looked at, and not only what changed since the last clean."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is something to delete."""
+        return bool(self.fates.doomed.num_rows > 0)
+
+    @property
+    def stored_form(self) -> StoredCleanPlan:
+        """As it is stored, and as other programs read it."""
+        earliest, newest = self.fates.earliest, self.found.timeline.last_commit
+        actions = {commit.time: commit.action for commit in self.found.timeline.completed_commits}
+        kept = self.fates.kept
+        protected = kept.filter(pc.is_in(kept["reason"], _PASSING))["partition"].unique().to_pylist()
+        return StoredCleanPlan(
+            earliest=earliest,
+            earliest_action=None if earliest is None else actions[earliest],
+            last_completed=None if newest is None else newest.time,
+            policy=self.settings.policy.value,
+            files=_by_partition(self.fates.doomed),
+            partitions_to_delete=self.fates.emptied,
+            extra={
+                SAVEPOINTED: ",".join(sorted(self.found.savepoints)),
+                LEASED: ",".join(self.leased),
+                REVISIT: json.dumps(sorted({*protected, *self.passed_over})),
+            },
+        )
+
+
+def circumstances(table: OpenTable, timeline: Timeline, state: LedgerState) -> Circumstances:
+    pending = _pending(timeline, state)
+    return Circumstances(
+        timeline,
+        last_clean(table.store, timeline),
+        min(pending, default=None),
+        savepointed(timeline, state),
+        tuple(just_before(time) for time in pending),
+    )
+
+
+def window_of(table: OpenTable, found: Circumstances, settings: CleanSettings) -> Window:
+    return earliest_to_retain(
+        found.timeline.completed_commits,
+        settings=settings,
+        now=time_at(table.clock.now_ms()),
+        first_pending=found.first_pending,
+        previous=None if found.last is None else found.last.earliest,
+    )
+
+
+def draft(
+    table: OpenTable, state: LedgerState, found: Circumstances, window: Window, settings: CleanSettings
+) -> Draft:
+    """The fate of each file in the partitions that have to be looked at."""
+    partitions: Collection[str] | None = None
+    if settings.incremental and window.earliest is not None:
+        partitions = examined_partitions(
+            table.store, found.timeline, found.last, earliest=window.earliest, savepoints=found.savepoints
+        )
+    view = _view(table, found.timeline, partitions)
+    selected, passed_over = _selection(view, settings)
+    leased = leased_instants(table)
+    fates = _fates(table, state, found, view, window, settings, leased=leased, partitions=selected)
+    return Draft(found, leased, settings, fates, passed_over, is_whole=partitions is None)
+
+
+def plan_clean(table: OpenTable, settings: CleanSettings) -> CleanPlan:
+    """What a clean would delete and leave, of every file in the table. Changes nothing."""
+    table.settings.check_writable()
+    return read_steadily(table.store, lambda timeline: _plan(table, timeline, settings))
+
+
+def _plan(table: OpenTable, timeline: Timeline, settings: CleanSettings) -> CleanPlan:
+    _, state = timeline_and_ledger(table)
+    found = circumstances(table, timeline, state)
+    view = _view(table, timeline, None)
+    selected, _ = _selection(view, settings)
+    leased = leased_instants(table)
+
+    def decided(settings: CleanSettings) -> Fates:
+        window = window_of(table, found, settings)
+        return _fates(table, state, found, view, window, settings, leased=leased, partitions=selected)
+
+    fates = decided(settings)
+    sizes = dict(zip(*(column.to_pylist() for column in _sized(table, fates.table)), strict=True))
+    forecast = []
+    for commits in _FORECAST_COMMITS:
+        policy = CleanPolicy.KEEP_LATEST_COMMITS
+        doomed = decided(
+            replace(settings, policy=policy, commits_retained=commits, keep_min=None, keep_max=None)
+        ).doomed["path"]
+        freed = sum(sizes[path] for path in doomed.to_pylist())
+        forecast.append(CleanForecast(commits, len(doomed), freed))
+    return CleanPlan(
+        earliest_commit_to_retain=fates.earliest,
+        doomed=_files(fates.doomed, sizes),
+        kept=_files(fates.kept, sizes),
+        why_nothing=fates.hindrance,
+        forecast=tuple(forecast),
+    )
+
+
+def savepointed(timeline: Timeline, state: LedgerState) -> frozenset[InstantTime]:
+    """The commits that have a savepoint, shown or only decided."""
+    shown = {i.time for i in timeline.instants if i.action is Action.SAVEPOINT and i.is_completed}
+    return frozenset(shown | state.savepoints.keys())
+
+
+def saved_files(table: OpenTable, state: LedgerState, savepoints: Iterable[InstantTime]) -> pa.Array:
+    """The paths that savepoints name; one that is gone names none."""
+    paths: list[str] = []
+    for time in savepoints:
+        path = instant_file(time, Action.SAVEPOINT, State.COMPLETED)
+        content = read_or_none(table.store, path)
+        if content is None and time in state.savepoints:
+            content = table.ledger.payload(state.savepoints[time])
+        if content is not None:
+            try:
+                files = decode_savepoint(content).files
+            except Malformed as error:
+                raise TableDamaged("a savepoint cannot be read", file=path, cause=error) from error
+            paths += [in_partition(partition, name) for partition, names in files.items() for name in names]
+    return pa.array(paths, pa.string())
+
+
+def leased_files(
+    table: OpenTable, timeline: Timeline, leased: Iterable[InstantTime], partitions: Collection[str]
+) -> pa.Array:
+    """The paths in the partitions that the leased snapshots consist of."""
+    times = list(leased)
+    if not times:
+        return pa.array([], pa.string())
+    view = _view(table, timeline, partitions)
+    return pa.concat_arrays([view.newest(time)["path"].combine_chunks() for time in times])
+
+
+def _pending(timeline: Timeline, state: LedgerState) -> list[InstantTime]:
+    """Writes and table services that are not finished."""
+    services = (Action.COMPACTION, Action.LOGCOMPACTION)
+    shown = [i.time for i in timeline.instants if i.action in services and not i.is_completed]
+    return sorted({*shown, *(i.time for i in timeline.pending_writes), *state.begun})
+
+
+def _view(table: OpenTable, timeline: Timeline, partitions: Collection[str] | None) -> View:
+    """The files that are there, in the partitions given or in all."""
+    if partitions is None:
+        paths = table.store.paths("", without=META_FOLDER)
+    elif partitions:
+        paths = [f.path for partition in sorted(partitions) for f in table.store.folder(partition).files]
+    else:
+        return View(timeline, SLICES.empty_table(), pa.array([], pa.string()), {}, {})
+    view = view_of(table.store, timeline, pa.array(paths, pa.string()))
+    return replace(view, slices=view.slices.filter(pc.is_in(view.slices["path"], view.listed)))
+
+
+def _selection(view: View, settings: CleanSettings) -> tuple[list[str], list[str]]:
+    """The partitions of the view that may be cleaned, and the others."""
+    partitions = view.slices["partition"].unique().to_pylist()
+    selected = selected_partitions(partitions, settings)
+    return selected, sorted(set(partitions) - set(selected))
+
+
+def _fates(
+    table: OpenTable,
+    state: LedgerState,
+    found: Circumstances,
+    view: View,
+    window: Window,
+    settings: CleanSettings,
+    *,
+    leased: Iterable[InstantTime],
+    partitions: list[str],
+) -> Fates:
+    return decide_fates(
+        view.slices,
+        window,
+        settings=settings,
+        replaced=view.replaced,
+        saved_files=saved_files(table, state, found.savepoints),
+        leased=(*leased, *found.pinned),
+        partitions=partitions,
+    )
+
+
+def _by_partition(files: pa.Table) -> dict[str, tuple[str, ...]]:
+    found: dict[str, list[str]] = {}
+    for path, partition in zip(files["path"].to_pylist(), files["partition"].to_pylist(), strict=True):
+        found.setdefault(partition, []).append(path.rpartition("/")[2])
+    return {partition: tuple(names) for partition, names in found.items()}
+
+
+def _sized(table: OpenTable, files: pa.Table) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
+    """The paths, and the sizes; where no commit tells one, storage does."""
+    unknown = files["path"].filter(pc.is_null(files["size"])).to_pylist()
+    if not unknown:
+        return files["path"], files["size"]
+    folders = {partition_of(path) for path in unknown}
+    stored = [file for folder in folders for file in table.store.folder(folder).files]
+    at = pc.index_in(files["path"], pa.array([file.path for file in stored], pa.string()))
+    sizes = pa.array([file.size for file in stored], pa.int64()).take(at.combine_chunks())
+    return files["path"], pa.chunked_array([pc.coalesce(files["size"].combine_chunks(), sizes, 0)])
+
+
+def _files(files: pa.Table, sizes: dict[str, int]) -> tuple[CleanFile, ...]:
+    columns = zip(files["path"].to_pylist(), files["reason"].to_pylist(), strict=True)
+    return tuple(CleanFile(path, sizes[path], reason) for path, reason in columns)

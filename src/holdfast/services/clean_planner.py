@@ -1,0 +1,313 @@
+"""Which versions of base files a clean may delete, and why the others stay.
+
+Pure, and in columns: a table may have a million files. A version serves
+readers from its own commit until the next version of its file group, or the
+replacement of the group; so it is superseded by the age of what came after it,
+not by its own age.
+"""
+
+import datetime as dt
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.config.cleaning import CleanPolicy, CleanSettings
+from holdfast.model.instant import Instant, InstantTime, end_of, moment_of, time_at
+from holdfast.table.view import groups_of, instant_numbers
+
+_FOREVER = np.iinfo(np.int64).max
+_NOTHING = pa.array([], pa.string())
+
+
+class Fate(StrEnum):
+    KEPT = "kept"
+    DOOMED = "doomed"
+
+
+class Reason(StrEnum):
+    """Why a file has its fate. Of several reasons to keep one, the first of these is given."""
+
+    LATEST = "latest"
+    """The newest version of its file group."""
+    WINDOW = "window"
+    """Written by a commit that is retained."""
+    WINDOW_START = "needed-at-window-start"
+    """Older than the commits retained, and not yet superseded when they began."""
+    VERSION_COUNT = "version-count"
+    """One of as many newest versions as are retained."""
+    SAVEPOINT = "savepoint"
+    LEASE = "lease"
+    """A reader holds a lease on a snapshot that consists of it."""
+    PENDING_SERVICE = "pending-service"
+    """A write or a table service that is not finished builds on it."""
+    REPLACED = "replaced"
+    """Its file group was replaced, and no reader may need it any more."""
+    SUPERSEDED = "superseded"
+    """A newer version took its place, and no reader may need it any more."""
+
+
+_REASONS = tuple(Reason)
+_DOOMED = (Reason.REPLACED, Reason.SUPERSEDED)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The commits that stay readable."""
+
+    earliest: InstantTime | None = None
+    """The first of them; None if nothing can be cleaned, or if versions are counted."""
+    start: InstantTime | None = None
+    """What was superseded before it may go: `earliest`, or just after it on an idle table."""
+    hindrance: str = ""
+    """Why nothing can be cleaned; empty if something can."""
+
+
+@dataclass(frozen=True)
+class Fates:
+    """What becomes of each file that was looked at."""
+
+    window: Window
+    table: pa.Table
+    """One row per file: path, partition, file_id, instant, size, fate, reason; in the order given."""
+
+    @property
+    def earliest(self) -> InstantTime | None:
+        return self.window.earliest
+
+    @cached_property
+    def doomed(self) -> pa.Table:
+        return self.table.filter(pc.equal(self.table["fate"], Fate.DOOMED))
+
+    @cached_property
+    def kept(self) -> pa.Table:
+        return self.table.filter(pc.equal(self.table["fate"], Fate.KEPT))
+
+    @property
+    def bytes_freed(self) -> int:
+        """Files whose size is not known count nothing."""
+        return pc.sum(self.doomed["size"]).as_py() or 0
+
+    @property
+    def emptied(self) -> tuple[str, ...]:
+        """Partitions none of whose files is kept; the root is never among them."""
+        doomed = pc.unique(self.doomed["partition"])
+        emptied = doomed.filter(pc.invert(pc.is_in(doomed, pc.unique(self.kept["partition"]))))
+        return tuple(sorted(partition for partition in emptied.to_pylist() if partition))
+
+    @property
+    def hindrance(self) -> str:
+        """Why nothing is doomed; empty if something is."""
+        if self.doomed.num_rows > 0:
+            return ""
+        return self.window.hindrance or "every file is still needed"
+
+
+def earliest_to_retain(
+    commits: Sequence[Instant],
+    *,
+    settings: CleanSettings,
+    now: InstantTime,
+    first_pending: InstantTime | None = None,
+    previous: InstantTime | None = None,
+) -> Window:
+    """How far a clean may reach.
+
+    `commits` are the completed ones of the active timeline, ascending;
+    `first_pending` is the first write or table service that is not finished;
+    `previous` is what the last clean retained. The window never passes a
+    pending instant, for that may yet become a commit inside of it, and never
+    goes back.
+    """
+    if not commits:
+        return Window(hindrance="the table has no commit")
+    if settings.policy is CleanPolicy.KEEP_LATEST_FILE_VERSIONS:
+        return Window()
+    times = [end_of(commit.time) for commit in commits]
+    first = _first_retained(commits, settings, now)
+    if isinstance(first, str):
+        return Window(hindrance=first)
+    if first_pending is not None:
+        older = bisect_left(times, end_of(first_pending))
+        if older == 0:
+            return Window(hindrance=f"{first_pending} is pending and older than every commit")
+        if older < len(times):
+            first = min(first, older - 1)
+    if previous is not None and _is_known(previous, times):
+        reached = bisect_left(times, end_of(previous))
+        if settings.max_commits_to_clean:
+            first = min(first, reached + settings.max_commits_to_clean)
+        if first < reached:
+            return Window(hindrance=f"a clean has reached {previous} before, which now would be retained")
+    if first == len(times):
+        return Window(commits[-1].time, InstantTime(str(int(times[-1]) + 1)))
+    return Window(commits[first].time, commits[first].time)
+
+
+def decide_fates(
+    slices: pa.Table,
+    window: Window,
+    *,
+    settings: CleanSettings,
+    replaced: Mapping[str, InstantTime],
+    saved_files: pa.Array = _NOTHING,
+    leased: Iterable[InstantTime] = (),
+    claimed: Iterable[InstantTime] = (),
+    partitions: Iterable[str] | None = None,
+) -> Fates:
+    """The fate of each file, with the reason.
+
+    `slices` are rows of a view whose files are there: a version that is gone
+    must not count. `replaced` says which commit replaced a file group.
+    `saved_files` are the paths that savepoints name. Every file stays of the
+    snapshots in `leased`, and of those in `claimed`, which pending writes and
+    table services build on. Only `partitions` are looked at, if given.
+    """
+    if partitions is not None:
+        wanted = pa.array(partitions, pa.string())
+        slices = slices.filter(pc.is_in(slices["partition"], wanted))
+    versions = _versions(slices, replaced)
+    reasons = np.select(
+        [
+            *_kept_by_policy(versions, window, settings),
+            pc.is_in(slices["path"], saved_files).to_numpy(),
+            versions.serve_any(leased),
+            versions.serve_any(claimed),
+            versions.is_replaced,
+        ],
+        [_REASONS.index(reason) for reason in _REASONS[:-1]],
+        default=_REASONS.index(Reason.SUPERSEDED),
+    )
+    is_doomed = reasons >= _REASONS.index(_DOOMED[0])
+    table = slices.select(["path", "partition", "file_id", "instant", "size"])
+    table = table.append_column("fate", _named(is_doomed, (Fate.KEPT, Fate.DOOMED)))
+    return Fates(window, table.append_column("reason", _named(reasons, _REASONS)))
+
+
+def selected_partitions(partitions: Iterable[str], settings: CleanSettings) -> list[str]:
+    """Those of the partitions that the settings let be cleaned."""
+    if settings.partitions_selected:
+        return [partition for partition in partitions if partition in settings.partitions_selected]
+    pattern = re.compile(settings.partition_pattern or ".*", re.DOTALL)
+    return [partition for partition in partitions if pattern.fullmatch(partition)]
+
+
+def _first_retained(commits: Sequence[Instant], settings: CleanSettings, now: InstantTime) -> int | str:
+    """The index of the first commit that the policy retains, or why it retains all.
+
+    As many as there are commits means none of them: only the latest versions.
+    """
+    count = len(commits)
+    if settings.policy is CleanPolicy.KEEP_LATEST_COMMITS:
+        if count > settings.commits_retained:
+            return count - settings.commits_retained
+        return f"the table has {count} commits on its timeline, and {settings.commits_retained} are retained"
+    since = moment_of(now) - dt.timedelta(hours=settings.hours_retained)
+    young = (index for index, commit in enumerate(commits) if _is_since(commit, since))
+    first = next(young, count)
+    if first == count and not settings.cleans_idle_tables:
+        return f"the table has no commit in the last {settings.hours_retained} hours"
+    return first
+
+
+def _is_since(commit: Instant, since: dt.datetime) -> bool:
+    """Whether readers may have seen the table without the commit since then.
+
+    They see it when it is completed, which may be long after it was requested.
+    """
+    if commit.completed_at is not None and commit.completed_at >= since:
+        return True
+    return end_of(commit.time) >= time_at(int(since.timestamp() * 1000))
+
+
+def _is_known(previous: InstantTime, times: Sequence[InstantTime]) -> bool:
+    """Whether the commit that a clean retained is there, or archived; a restore takes it away."""
+    return end_of(previous) <= times[0] or end_of(previous) in times
+
+
+@dataclass(frozen=True)
+class _Versions:
+    """When each file serves readers, as columns in the order of the files."""
+
+    since: npt.NDArray[np.int64]
+    until: npt.NDArray[np.int64]
+    """The commit that superseded or replaced it; `_FOREVER` if none did."""
+    newer: npt.NDArray[np.int64]
+    """How many newer versions its file group has."""
+    is_replaced: npt.NDArray[np.bool_]
+
+    def serve_any(self, snapshots: Iterable[InstantTime]) -> npt.NDArray[np.bool_]:
+        """Whether any of the snapshots consists of it."""
+        times = np.array(sorted(int(end_of(time)) for time in snapshots), dtype=np.int64)
+        begun = np.searchsorted(times, self.since, side="left")
+        is_any: npt.NDArray[np.bool_] = begun < np.searchsorted(times, self.until, side="left")
+        return is_any
+
+
+def _versions(slices: pa.Table, replaced: Mapping[str, InstantTime]) -> _Versions:
+    encoded = pc.dictionary_encode(groups_of(slices).combine_chunks())
+    groups = encoded.indices.to_numpy().astype(np.int64)
+    times = instant_numbers(slices["instant"])
+    order = np.lexsort((times, groups))
+    until, newer = np.empty_like(times), np.empty_like(times)
+    until[order], newer[order] = _successors(groups[order], times[order])
+    ends = _replacements(encoded.dictionary, replaced)[groups]
+    return _Versions(times, np.minimum(until, ends), newer, ends < _FOREVER)
+
+
+def _successors(
+    groups: npt.NDArray[np.int64], times: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The time of the next version, and the number of newer ones, of files sorted by group and time.
+
+    Two files of one instant in one file group are the same version: neither supersedes the other.
+    """
+    if len(times) == 0:
+        return times, times
+    begins_group = np.append(True, groups[1:] != groups[:-1])
+    begins_version = begins_group | np.append(True, times[1:] != times[:-1])
+    version = np.cumsum(begins_version) - 1
+    ends_group = np.append(begins_group[begins_version][1:], True)
+    following = np.append(times[begins_version][1:], _FOREVER)
+    last = np.flatnonzero(ends_group)[np.cumsum(begins_group[begins_version]) - 1]
+    newer = last - np.arange(len(last))
+    return np.where(ends_group, _FOREVER, following)[version], newer[version]
+
+
+def _replacements(groups: pa.Array, replaced: Mapping[str, InstantTime]) -> npt.NDArray[np.int64]:
+    """When each of the file groups was replaced; `_FOREVER` if it was not."""
+    ends = np.full(len(groups), _FOREVER, dtype=np.int64)
+    if replaced:
+        found = pc.index_in(groups, pa.array(replaced.keys(), pa.string()))
+        times = np.array([int(end_of(time)) for time in replaced.values()], dtype=np.int64)
+        ends[found.is_valid().to_numpy(zero_copy_only=False)] = times[found.drop_null().to_numpy()]
+    return ends
+
+
+def _kept_by_policy(
+    versions: _Versions, window: Window, settings: CleanSettings
+) -> list[npt.NDArray[np.bool_]]:
+    """Whether each file is kept as LATEST, as WINDOW, as WINDOW_START and as VERSION_COUNT."""
+    is_latest = versions.until == _FOREVER
+    nothing = np.zeros_like(is_latest)
+    if window.hindrance:
+        return [is_latest, ~nothing, nothing, nothing]
+    if settings.policy is CleanPolicy.KEEP_LATEST_FILE_VERSIONS:
+        is_counted = (versions.newer < settings.versions_retained) & ~versions.is_replaced
+        return [is_latest, nothing, nothing, is_counted]
+    assert window.start is not None, "commits are retained from somewhere on"
+    start = int(end_of(window.start))
+    # A replaced file group takes its versions along, also those of commits that are retained.
+    is_needed = versions.until >= start
+    return [is_latest, is_needed & (versions.since >= start), is_needed, nothing]
+
+
+def _named(codes: npt.NDArray[np.integer] | npt.NDArray[np.bool_], names: Sequence[StrEnum]) -> pa.Array:
+    return pa.array([name.value for name in names], pa.string()).take(pa.array(codes.astype(np.int64)))

@@ -1,0 +1,368 @@
+"""Leases: a reader's claim that the files of a snapshot stay while it reads.
+
+    file ─► notices, ledger, files looked at ─► held, renewed ─► file deleted          or it expires
+
+A lease is a small file that says who holds which commit. Its age is measured
+on storage's clock, so a reader that dies protects nothing for long.
+
+A clean looks for leases after its CLEAN is in the ledger, and a lease looks
+into the ledger after its file is there. So one of the two sees the other: the
+clean leaves the files, or the lease is refused.
+
+Taking commits back cannot be changed once it is decided, so it looks for
+leases before. It puts up a notice first. A lease that finds one takes the next
+slot of the ledger: whoever put it up has to decide anew, and sees the lease.
+"""
+
+import datetime as dt
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import msgspec
+
+from holdfast.clock import Timer
+from holdfast.concurrency.storage_clock import storage_now_ms
+from holdfast.errors import (
+    Conflict,
+    HoldfastError,
+    InvalidRequest,
+    OutcomeUnknown,
+    Refused,
+    SnapshotExpired,
+    StorageUnavailable,
+    TableDamaged,
+    UnknownInstant,
+)
+from holdfast.format.ledger_entries import EntryKind
+from holdfast.host import Owner
+from holdfast.model.instant import Action, Instant, InstantTime, end_of, just_before
+from holdfast.model.names import LEASE_FOLDER
+from holdfast.read.snapshot import Moment
+from holdfast.services.targets import commit_at, timeline_and_ledger
+from holdfast.storage.store import Store, StoredFile
+from holdfast.table.clean_plans import doomed_file
+from holdfast.table.opened import OpenTable
+from holdfast.table.steady import read_steadily
+from holdfast.table.view import load_view
+from holdfast.timeline.ledger import Decision, LedgerState
+from holdfast.timeline.timeline import Timeline
+
+log = logging.getLogger(__name__)
+
+_LEASE = ".lease"
+_NOTICE = ".notice"
+
+_TTL_MS_MIN = 1_000
+_RENEWALS = 3
+"""How often a lease is renewed in the time it lives."""
+_GRACE_MS = 1_000
+"""Object stores tell the time of a file to the second."""
+_ATTEMPTS = 5
+
+
+class _Stored(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of a lease file; the file's age is what counts."""
+
+    owner: str
+    instant: InstantTime
+    pins: tuple[InstantTime, ...]
+    ttl_ms: int
+    process: Owner
+    began_ms: int
+    """For people. Never compared."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseStatus:
+    """A lease as others see it."""
+
+    id: str
+    owner: str
+    instant: InstantTime
+    """The commit whose snapshot is held."""
+    process: str
+    began_at: dt.datetime
+    expires_at: dt.datetime
+    """Unless it is renewed."""
+    is_expired: bool
+
+
+class Lease:
+    """A snapshot that is held. Made by `lease`."""
+
+    def __init__(self, table: OpenTable, stored: _Stored) -> None:
+        self.id = table.clock.unique()
+        self.owner = stored.owner
+        self.instant = stored.instant
+        """The commit whose snapshot is held: read the table as of it."""
+        self.ttl = dt.timedelta(milliseconds=stored.ttl_ms)
+        self._store = table.store
+        self._clock = table.clock
+        self._content = msgspec.json.encode(stored)
+        self._ttl_ms = stored.ttl_ms
+        self._renewed_ms = 0
+        self._timer: Timer | None = None
+
+    def __repr__(self) -> str:
+        return f"Lease(owner={self.owner!r}, instant={self.instant!r}, ttl={self.ttl!r})"
+
+    @property
+    def is_expired(self) -> bool:
+        """Whether it could not be renewed in time, so that the files may be gone. It never comes back."""
+        return self._clock.elapsed_ms() - self._renewed_ms > self._ttl_ms
+
+    @property
+    def _path(self) -> str:
+        return f"{LEASE_FOLDER}/{self.id}{_LEASE}"
+
+    def _begin(self) -> None:
+        self._put()
+        self._timer = self._clock.every_ms(
+            self._ttl_ms // _RENEWALS, self._renew, name=f"holdfast-lease-{self.id}"
+        )
+
+    def _renew(self) -> None:
+        if self.is_expired:
+            log.warning("lease.expired", extra={"instant": self.instant, "owner": self.owner})
+        else:
+            self._put()
+
+    def _put(self) -> None:
+        # Counted from before the file is there, so that nobody takes it for expired sooner than we do.
+        began_ms = self._clock.elapsed_ms()
+        self._store.put(self._path, self._content)
+        self._renewed_ms = began_ms
+
+    def _end(self) -> None:
+        """Let the files go. A file that storage does not delete expires."""
+        if self._timer is not None:
+            self._timer.stop()
+        try:
+            self._store.delete(self._path)
+        except StorageUnavailable as error:
+            log.warning("lease.not_deleted", extra={"instant": self.instant, "cause": str(error)})
+
+
+@contextmanager
+def lease(
+    table: OpenTable, owner: str, ttl: dt.timedelta | float, *, as_of: Moment | None = None
+) -> Iterator[Lease]:
+    """Hold the snapshot of a commit, by default the newest, while the block runs.
+
+    It is renewed in the background. `ttl`, in seconds if it is a number, is how
+    long it outlives a reader that dies. `SnapshotExpired` if files of the
+    snapshot are gone or are about to go.
+    """
+    if not owner:
+        raise InvalidRequest("a lease needs an owner", hint="say who reads, for those who wait for it")
+    held = _granted(table, owner, _milliseconds(ttl), as_of)
+    try:
+        yield held
+    finally:
+        held._end()
+
+
+def leases(table: OpenTable) -> list[LeaseStatus]:
+    """Every lease, oldest commit first. Changes nothing.
+
+    For people: ages are measured on this machine's clock.
+    """
+    files = _files(table.store, _LEASE)
+    return _statuses(table.store, files, now_ms=table.clock.now_ms())
+
+
+def leased_instants(table: OpenTable) -> tuple[InstantTime, ...]:
+    """What leases hold: of each file group, the newest version as of each of these times."""
+    return tuple(sorted({pin for _, stored in _live(table) for pin in stored.pins}))
+
+
+def refuse_if_leased(table: OpenTable, *, after: InstantTime) -> None:
+    """`Refused` if somebody holds a commit after this time: they are to be taken back."""
+    for file, stored in _live(table):
+        if end_of(stored.instant) > end_of(after):
+            raise Refused(
+                "a reader holds a lease on a commit that would be taken back",
+                owner=stored.owner,
+                process=stored.process,
+                instant=stored.instant,
+                expires_at=_moment(file.modified_ms + stored.ttl_ms).isoformat(timespec="seconds"),
+                hint="let it finish; a reader that is gone holds it until it expires",
+            )
+
+
+def append_taking_back(table: OpenTable, decide: Callable[[LedgerState], Decision | None]) -> LedgerState:
+    """Append a decision that takes commits back, and that calls `refuse_if_leased`.
+
+    No lease on what it takes back is granted between that call and the decision.
+    """
+    notices: list[str] = []
+
+    def announced(state: LedgerState) -> Decision | None:
+        notices.append(f"{LEASE_FOLDER}/{table.clock.unique()}{_NOTICE}")
+        table.store.put(notices[-1], b"")
+        return decide(state)
+
+    try:
+        state = table.ledger.append(announced)
+    except (OutcomeUnknown, StorageUnavailable):
+        # The decision may take effect yet. The notices stay until a lease has won a slot.
+        raise
+    except HoldfastError:
+        table.store.delete_all(notices)
+        raise
+    table.store.delete_all(notices)
+    return state
+
+
+def _milliseconds(ttl: dt.timedelta | float) -> int:
+    try:
+        span = ttl if isinstance(ttl, dt.timedelta) else dt.timedelta(seconds=ttl)
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidRequest(
+            "not a length of time", ttl=repr(ttl), hint="give seconds or a timedelta"
+        ) from None
+    ttl_ms = span // dt.timedelta(milliseconds=1)
+    if ttl_ms < _TTL_MS_MIN:
+        raise InvalidRequest("a lease must live for a second at least", ttl=span)
+    return ttl_ms
+
+
+def _granted(table: OpenTable, owner: str, ttl_ms: int, as_of: Moment | None) -> Lease:
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return _asked(table, owner, ttl_ms, as_of)
+        except (SnapshotExpired, UnknownInstant):
+            # What was the newest commit is cleaned or taken back by now.
+            if as_of is not None:
+                raise
+    return _asked(table, owner, ttl_ms, as_of)
+
+
+def _asked(table: OpenTable, owner: str, ttl_ms: int, as_of: Moment | None) -> Lease:
+    timeline, state = timeline_and_ledger(table)
+    commit = timeline.last_commit if as_of is None else commit_at(timeline, as_of)
+    if commit is None:
+        raise Refused("there is no commit to hold", table=table.settings.name)
+    stored = _Stored(
+        owner=owner,
+        instant=commit.time,
+        pins=_pins(commit, timeline, state),
+        ttl_ms=ttl_ms,
+        process=table.host.owner(table.clock.unique()),
+        began_ms=table.clock.now_ms(),
+    )
+    held = Lease(table, stored)
+    try:
+        held._begin()
+        _stop_others(table, held)
+        _check(table, held)
+    except HoldfastError:
+        held._end()
+        raise
+    return held
+
+
+def _pins(commit: Instant, timeline: Timeline, state: LedgerState) -> tuple[InstantTime, ...]:
+    """The commit, and the moment before each older write that readers may yet come to see.
+
+    Such a write replaces versions that the snapshot consists of now, and is
+    older than the commit, so as of the commit they would not be the newest.
+    """
+    shown = {other.time for other in timeline.completed_commits}
+    unseen = {i.time for i in timeline.pending_writes} | state.begun.keys() | (state.committed.keys() - shown)
+    older = [time for time in unseen - state.aborted.keys() if time < commit.time]
+    return (end_of(commit.time), *sorted(map(just_before, older)))
+
+
+def _stop_others(table: OpenTable, held: Lease) -> None:
+    """Make those decide anew who looked for leases before this one was there; forget the expired ones."""
+    files = table.store.folder(LEASE_FOLDER).files
+    now_ms = max((file.modified_ms for file in files if file.path == held._path), default=0)
+    others = [file for file in files if file.path.endswith(_LEASE)]
+    expired = [file.path for file, stored in _read(table.store, others) if _is_expired(file, stored, now_ms)]
+    notices = [file.path for file in files if file.path.endswith(_NOTICE)]
+    if notices:
+        table.ledger.append(
+            lambda _: Decision(kind=EntryKind.LEASE, instant=held.instant, action=Action.COMMIT)
+        )
+    if expired or notices:
+        table.store.delete_all([*expired, *notices])
+
+
+def _check(table: OpenTable, held: Lease) -> None:
+    """Whether the snapshot is whole and stays so."""
+    timeline, state = timeline_and_ledger(table)
+    commits = {commit.time for commit in timeline.completed_commits}
+    if held.instant not in commits or held.instant in state.aborted:
+        raise UnknownInstant("the commit was taken back in the meantime", instant=held.instant)
+    moment = end_of(held.instant)
+    latest = read_steadily(table.store, lambda now: load_view(table.store, now).latest(moment))
+    # Completed cleans count, too. A file that they left, because it was protected then, may still be
+    # deleted by a process that fell asleep over the same plan.
+    doomed = doomed_file(table.store, timeline, state, latest["path"])
+    if doomed is not None:
+        clean, file = doomed
+        raise SnapshotExpired("a clean is removing this snapshot", as_of=held.instant, clean=clean, file=file)
+    if held.is_expired:
+        raise Conflict("the lease expired before it was granted", ttl=held.ttl, hint="ask for a longer one")
+
+
+def _live(table: OpenTable) -> list[tuple[StoredFile, _Stored]]:
+    """The leases that have not expired."""
+    if not _files(table.store, _LEASE):
+        return []
+    # In this order: a lease that is renewed in between is not taken for older than it is.
+    now_ms = storage_now_ms(table.store)
+    found = _read(table.store, _files(table.store, _LEASE))
+    return [(file, stored) for file, stored in found if not _is_expired(file, stored, now_ms)]
+
+
+def _is_expired(file: StoredFile, stored: _Stored, now_ms: int) -> bool:
+    return now_ms - file.modified_ms > stored.ttl_ms + _GRACE_MS
+
+
+def _statuses(store: Store, files: Sequence[StoredFile], *, now_ms: int) -> list[LeaseStatus]:
+    found = [
+        LeaseStatus(
+            id=file.path.rpartition("/")[2].removesuffix(_LEASE),
+            owner=stored.owner,
+            instant=stored.instant,
+            process=str(stored.process),
+            began_at=_moment(stored.began_ms),
+            expires_at=_moment(file.modified_ms + stored.ttl_ms),
+            is_expired=_is_expired(file, stored, now_ms),
+        )
+        for file, stored in _read(store, files)
+    ]
+    return sorted(found, key=lambda status: (status.instant, status.began_at, status.id))
+
+
+def _files(store: Store, suffix: str) -> list[StoredFile]:
+    return [file for file in store.folder(LEASE_FOLDER).files if file.path.endswith(suffix)]
+
+
+def _read(store: Store, files: Iterable[StoredFile]) -> list[tuple[StoredFile, _Stored]]:
+    """What the lease files say; those that were deleted meanwhile are left out."""
+    listed = list(files)
+    contents = store.read_all([file.path for file in listed])
+    return [
+        (file, _decoded(file, content))
+        for file, content in zip(listed, contents, strict=True)
+        if content is not None
+    ]
+
+
+def _decoded(file: StoredFile, content: bytes) -> _Stored:
+    try:
+        return msgspec.json.decode(content, type=_Stored)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        # It may protect anything, so nobody guesses.
+        raise TableDamaged(
+            "a lease cannot be read", file=file.path, cause=error, hint="delete it if its reader is gone"
+        ) from error
+
+
+def _moment(epoch_ms: int) -> dt.datetime:
+    return dt.datetime.fromtimestamp(epoch_ms / 1000, dt.UTC)

@@ -1,0 +1,46 @@
+"""The clean that goes with a write: after its commit, or while its files are being written."""
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from typing import Self
+
+from holdfast.concurrency.locks.open import open_lock
+from holdfast.config.write import WriteSettings
+from holdfast.model.reports import CleanReport
+from holdfast.services.clean import clean_after_recovery
+from holdfast.table.opened import OpenTable
+from holdfast.timeline.ledger import Ledger
+
+
+class Cleaning:
+    """Cleans once, as the settings of a write say. Nothing runs any more when its block ends."""
+
+    def __init__(self, table: OpenTable, settings: WriteSettings) -> None:
+        self._table = table
+        self._settings = settings
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="clean")
+        self._beside: Future[CleanReport | None] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.shutdown()
+
+    def begin(self) -> None:
+        """Begin to clean, if that is to happen beside the write."""
+        if self._settings.clean.is_beside_write:
+            # What a ledger has read so far belongs to one thread.
+            own = replace(self._table, ledger=Ledger(self._table.store, self._table.clock))
+            self._beside = self._thread.submit(self._clean, own)
+
+    def finish(self) -> None:
+        """Clean, if that is to happen after the commit; raise what went wrong, then or before."""
+        if self._beside is not None:
+            self._beside.result()
+        elif self._settings.clean.is_inline:
+            self._clean(self._table)
+
+    def _clean(self, table: OpenTable) -> CleanReport | None:
+        lock = open_lock(table, self._settings.lock)
+        return clean_after_recovery(table, self._settings.clean, lock=lock)
