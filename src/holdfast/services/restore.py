@@ -32,7 +32,7 @@ from holdfast.services.targets import cleans, refuse_if_cleaned, timeline_and_le
 from holdfast.storage.store import Store
 from holdfast.table.metadata_table import drop_metadata_table
 from holdfast.table.opened import OpenTable
-from holdfast.table.publish import publish_decided
+from holdfast.table.publish import shown_timeline
 from holdfast.table.restoring import forget_rollbacks, pending_restore
 from holdfast.table.steady import read_steadily
 from holdfast.table.view import load_view
@@ -87,8 +87,7 @@ def _shown(table: OpenTable) -> tuple[Timeline, LedgerState]:
     table.settings.check_writable()
     timeline, state = timeline_and_ledger(table)
     forget_rollbacks(table.store, timeline, state)
-    publish_decided(table, state, timeline)
-    return load_timeline(table.store), state
+    return shown_timeline(table, state), state
 
 
 def _decide(table: OpenTable, timeline: Timeline, target: InstantTime, timeout_ms: int) -> Restoring | None:
@@ -100,7 +99,7 @@ def _decide(table: OpenTable, timeline: Timeline, target: InstantTime, timeout_m
     idle = _idle(table, (*begun.clustering, *begun.unfinished), timeout_ms)
 
     def decide(state: LedgerState) -> Decision | None:
-        timeline = load_timeline(table.store)
+        timeline = shown_timeline(table, state)
         check_restore(timeline, state, target)
         refuse_if_cleaned(timeline, known)
         found = younger(table, timeline, state, target)

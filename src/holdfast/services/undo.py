@@ -17,12 +17,12 @@ from holdfast.services.rollback import FailedWrite, failed_writes, recover, roll
 from holdfast.services.targets import cleans, timeline_and_ledger
 from holdfast.table.metadata_table import drop_metadata_table
 from holdfast.table.opened import OpenTable
-from holdfast.table.publish import publish_decided
+from holdfast.table.publish import shown_timeline
 from holdfast.table.restoring import refuse_if_restoring
 from holdfast.table.steady import read_steadily
 from holdfast.table.view import load_view
 from holdfast.timeline.ledger import Decision, LedgerState
-from holdfast.timeline.timeline import Timeline, load_timeline
+from holdfast.timeline.timeline import Timeline
 
 
 def roll_back_instant(
@@ -82,9 +82,7 @@ def _shown(table: OpenTable) -> tuple[Timeline, LedgerState]:
     table.settings.check_writable()
     timeline, state = timeline_and_ledger(table)
     refuse_if_restoring(timeline, state)
-    if publish_decided(table, state, timeline):
-        timeline = load_timeline(table.store)
-    return timeline, state
+    return shown_timeline(table, state), state
 
 
 def _roll_back_pending(table: OpenTable, write: FailedWrite, timeout_ms: int) -> RollbackReport:
@@ -114,7 +112,7 @@ def _take_back(
     def decide(state: LedgerState) -> Decision | None:
         if instant.time in state.aborted:
             return None
-        timeline = load_timeline(table.store)
+        timeline = shown_timeline(table, state)
         check(timeline, state)
         known = [time for time in (timeline.newest, state.newest) if time is not None]
         rollback = next_time(table.clock.now_ms(), max(known))

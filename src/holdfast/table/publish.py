@@ -17,7 +17,7 @@ from holdfast.model.names import PARTITION_METAFILE, in_partition, instant_file
 from holdfast.table.opened import OpenTable
 from holdfast.table.rollback_plans import pending_plans
 from holdfast.timeline.ledger import LedgerState
-from holdfast.timeline.timeline import Timeline
+from holdfast.timeline.timeline import Timeline, load_timeline
 
 
 def publish_decided(table: OpenTable, state: LedgerState, timeline: Timeline) -> bool:
@@ -40,6 +40,12 @@ def publish_decided(table: OpenTable, state: LedgerState, timeline: Timeline) ->
             if time in now.aborted:
                 withdraw(table, time, action)
     return _publish_savepoints(table, state, timeline) or withdrawn or bool(waiting)
+
+
+def shown_timeline(table: OpenTable, state: LedgerState) -> Timeline:
+    """The timeline, with everything on it that `state` decided."""
+    timeline = load_timeline(table.store)
+    return load_timeline(table.store) if publish_decided(table, state, timeline) else timeline
 
 
 def withdraw(table: OpenTable, time: InstantTime, action: Action) -> None:

@@ -43,7 +43,7 @@ from holdfast.table.markers import delete_markers
 from holdfast.table.metadata_table import drop_metadata_table
 from holdfast.table.opened import OpenTable
 from holdfast.table.properties_file import read_settings
-from holdfast.table.publish import publish_decided
+from holdfast.table.publish import publish_decided, shown_timeline
 from holdfast.table.restoring import refuse_if_restoring
 from holdfast.timeline.ledger import Decision, LedgerState
 from holdfast.timeline.timeline import load_timeline
@@ -229,9 +229,7 @@ def _write_files(
     refuse_if_fenced(state, instant)
     # Another write may have been decided after the recovery and before our BEGIN. What we are
     # about to build on must show it; what is committed from our BEGIN on is validated against.
-    timeline = load_timeline(table.store)
-    if publish_decided(table, state, timeline):
-        timeline = load_timeline(table.store)
+    timeline = shown_timeline(table, state)
     drop_metadata_table(table)
     return begin_validation(table, instant, slot, timeline), produce(instant)
 
