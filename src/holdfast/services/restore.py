@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.concurrency.heartbeats import judge
+from holdfast.concurrency.locks.open import recorded_lock
 from holdfast.config.write import HEARTBEAT_TIMEOUT_MS, FailedWritesPolicy
 from holdfast.errors import StorageUnavailable, TableDamaged, WriterActive
 from holdfast.format.ledger_entries import EntryKind, Revoked
@@ -50,6 +51,11 @@ def restore(table: OpenTable, to: Moment, *, timeout_ms: int = HEARTBEAT_TIMEOUT
     if the table is not afterwards what it was then; the restore is not
     completed in that case, and nobody can write.
     """
+    with recorded_lock(table).hold():
+        return _restore(table, to, timeout_ms)
+
+
+def _restore(table: OpenTable, to: Moment, timeout_ms: int) -> RestoreReport:
     began_ms = table.clock.elapsed_ms()
     timeline, state = _shown(table)
     target = restore_target(timeline, state, to).time
@@ -66,7 +72,7 @@ def restore(table: OpenTable, to: Moment, *, timeout_ms: int = HEARTBEAT_TIMEOUT
         if pending_restore(load_timeline(table.store), table.ledger.read()) == restoring:
             raise
         # Another process has finished the same restore and tidied up after it.
-        return restore(table, to, timeout_ms=timeout_ms)
+        return _restore(table, to, timeout_ms)
     _delete_late_files(table, doomed)
     timeline = load_timeline(table.store)
     if pending_restore(timeline, table.ledger.read()) == restoring:

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from holdfast.concurrency.heartbeats import HeartbeatState, HeartbeatStatus, judge
+from holdfast.concurrency.locks.open import recorded_lock
 from holdfast.config.write import HEARTBEAT_TIMEOUT_MS, FailedWritesPolicy
 from holdfast.errors import StorageUnavailable, TableDamaged, UnsupportedTable
 from holdfast.format.commits import decode_written_files
@@ -77,6 +78,12 @@ class Recovery:
     rolled_back: tuple[RollbackReport, ...]
     left: tuple[FailedWrite, ...]
     """Writes that may be running."""
+
+
+def roll_back_failed_writes(table: OpenTable) -> tuple[RollbackReport, ...]:
+    """Recover by hand, under the lock that the table's writers use."""
+    with recorded_lock(table).hold():
+        return recover(table).rolled_back
 
 
 def recover(

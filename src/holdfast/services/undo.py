@@ -8,6 +8,7 @@ it, and then a rollback removes its traces as it does those of a failed write.
 from collections.abc import Callable
 
 from holdfast.concurrency.heartbeats import judge
+from holdfast.concurrency.locks.open import recorded_lock
 from holdfast.config.write import HEARTBEAT_TIMEOUT_MS, FailedWritesPolicy
 from holdfast.errors import Refused, UnknownInstant, WriteConflict, WriterActive
 from holdfast.format.ledger_entries import EntryKind, Revoked
@@ -33,6 +34,11 @@ def roll_back_instant(
     `UnknownInstant` if there is no such write, `WriterActive` if it may be
     running, `Refused` if something stands in the way, and what.
     """
+    with recorded_lock(table).hold():
+        return _roll_back_instant(table, time, timeout_ms)
+
+
+def _roll_back_instant(table: OpenTable, time: InstantTime, timeout_ms: int) -> RollbackReport:
     timeline, state = _shown(table)
     failed = {write.time: write for write in failed_writes(table, timeline, state)}
     if time in failed:
@@ -43,9 +49,14 @@ def roll_back_instant(
 
 def undo(table: OpenTable) -> RollbackReport:
     """Take back the newest commit, after what dead writers left; or finish an undo that was begun."""
+    with recorded_lock(table).hold():
+        return _undo(table)
+
+
+def _undo(table: OpenTable) -> RollbackReport:
     newest = interrupted_undo(table) or _newest_commit(table)
     try:
-        return roll_back_instant(table, newest)
+        return _roll_back_instant(table, newest, HEARTBEAT_TIMEOUT_MS)
     except UnknownInstant as error:
         raise WriteConflict(
             "the commit was taken back by another process",

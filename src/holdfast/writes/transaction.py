@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from msgspec import UNSET
 
 from holdfast.concurrency.heartbeats import Heartbeat
-from holdfast.concurrency.locks.lock import Lock
+from holdfast.concurrency.locks.lock import Hold, Lock
 from holdfast.concurrency.locks.open import open_lock
 from holdfast.config.write import WriteSettings
 from holdfast.errors import (
@@ -275,10 +275,11 @@ def _decide(
     """Put COMMIT into the ledger and show it, unless the write has lost its right."""
     table, request = attempt.table, attempt.request
 
-    def decide(state: LedgerState) -> Decision | None:
+    def decide(state: LedgerState, hold: Hold) -> Decision | None:
         if instant in state.committed:
             return None
         validation.check(state, claim)
+        hold.refuse_if_lost()
         return Decision(
             kind=EntryKind.COMMIT,
             instant=instant,
@@ -287,8 +288,8 @@ def _decide(
             payload=payload,
         )
 
-    with attempt.lock.hold():
-        decided = table.ledger.append(decide)
+    with attempt.lock.hold() as hold:
+        decided = table.ledger.append(lambda state: decide(state, hold))
         _show(table, instant, decided)
     return decided
 
