@@ -15,9 +15,9 @@ run: preflight $(READY)
 test: preflight $(READY) lint
 	$(BIN)/pytest
 
-# Three times as many nested crash points and more than twice as many interleavings; about ten minutes.
+# Three times as many nested crash points and interleavings; about ten minutes.
 test-deep: preflight $(READY)
-	HOLDFAST_NESTED_STRIDE=5 HOLDFAST_SCHEDULES=60 $(BIN)/pytest tests/crashes tests/interleavings
+	HOLDFAST_NESTED_STRIDE=5 HOLDFAST_ASLEEP_STRIDE=1 HOLDFAST_SCHEDULES=20 $(BIN)/pytest tests/crashes tests/interleavings
 
 # The Spark tests on the oldest and the newest PySpark, and on Spark Connect.
 test-matrix: preflight $(MATRIX:%=.venvs/%/.ready)

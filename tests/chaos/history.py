@@ -119,7 +119,7 @@ class History:
         self.lives = list(lives)
         self.violations: list[str] = []
         self._begun = {entry.instant: entry for entry in self.entries if entry.kind is EntryKind.BEGIN}
-        self._committed = {e.instant: e.slot for e in self.entries if e.kind is EntryKind.COMMIT}
+        self._committed = _committed(self.entries)
         self._batches = self._matched()
         self._slots, self._states = self._replayed()
 
@@ -207,7 +207,7 @@ class History:
         standing: list[Entry] = []
         table = _Table()
         for entry in self.entries:
-            if entry.kind is EntryKind.COMMIT:
+            if self._committed.get(entry.instant) == entry.slot:
                 standing.append(entry)
                 self._apply(table, entry)
             elif entry.kind is EntryKind.REVOKE:
@@ -226,6 +226,15 @@ class History:
         batch = self._batches.get(commit.instant)
         if batch is not None:
             table.apply(batch, begun=self._begun[commit.instant].slot, committed=commit.slot)
+
+
+def _committed(entries: Iterable[Entry]) -> dict[str, int]:
+    """Instant → slot, of those whose first outcome is a COMMIT."""
+    outcomes: dict[str, Entry] = {}
+    for entry in entries:
+        if entry.kind in (EntryKind.COMMIT, EntryKind.ABORT):
+            outcomes.setdefault(entry.instant, entry)
+    return {time: entry.slot for time, entry in outcomes.items() if entry.kind is EntryKind.COMMIT}
 
 
 class _Table:
