@@ -252,7 +252,7 @@ class Table:
 
     def savepoints(self) -> list[Savepoint]:
         """All savepoints, oldest first."""
-        from holdfast.services.savepoints import savepoints
+        from holdfast.read.savepoints import savepoints
 
         return savepoints(self._opened)
 

@@ -35,6 +35,7 @@ from harness.checker import check_at_rest
 from harness.hudi_reader import hudi_snapshot
 from holdfast.errors import Conflict, Refused
 from holdfast.model.instant import Action
+from holdfast.model.reports import Severity
 from holdfast.services.verify import verify
 
 _TESTS = Path(__file__).resolve().parent.parent
@@ -258,12 +259,13 @@ class Chaos:
                     with suppress(Refused, Conflict):
                         table.undo()
                 case "verify":
-                    self._verify(table)
+                    # A writer that was killed after its commit leaves something to be tidied up.
+                    self._verify(table, tolerated=(Severity.INFO, Severity.WARNING))
 
-    def _verify(self, table: holdfast.Table) -> None:
-        report = verify(table._opened)
-        if not report.is_clean:
-            self._violations.append(f"verify found {report.findings}")
+    def _verify(self, table: holdfast.Table, *, tolerated: tuple[Severity, ...]) -> None:
+        found = [one for one in verify(table._opened).findings if one.severity not in tolerated]
+        if found:
+            self._violations.append(f"verify found {found}")
 
     # Afterwards
 
@@ -278,7 +280,7 @@ class Chaos:
         for reader, rows in (("Holdfast", table.to_arrow()), ("hudi-rs", hudi_snapshot(self.table))):
             if rows_of(rows) != history.rows:
                 self._violations.append(f"{reader} at the end: {difference(history.rows, rows_of(rows))}")
-        self._verify(table)
+        self._verify(table, tolerated=())
         try:
             check_at_rest(table._opened)
         except AssertionError as violation:

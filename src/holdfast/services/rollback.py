@@ -188,7 +188,7 @@ def failed_writes(table: OpenTable, timeline: Timeline, state: LedgerState) -> t
         elif time in found or aborted.rollback not in completed:
             found[time] = FailedWrite(time, aborted.action, None, aborted.rollback)
     first = timeline.instants[0].time if timeline.instants else None
-    clustering = _clustering(table, timeline)
+    clustering = pending_clustering(table, timeline)
     return tuple(
         sorted(
             # An aborted instant older than the active timeline was rolled back and archived.
@@ -375,7 +375,7 @@ def rollback_metadata(plan: RollbackPlan, rollback: InstantTime, *, took_ms: int
     )
 
 
-def _clustering(table: OpenTable, timeline: Timeline) -> frozenset[InstantTime]:
+def pending_clustering(table: OpenTable, timeline: Timeline) -> frozenset[InstantTime]:
     """Pending clustering: a plan to be carried out again, not a failed write."""
     return frozenset(
         instant.time

@@ -14,7 +14,14 @@ from holdfast.errors import Refused, UnknownInstant, WriteConflict, WriterActive
 from holdfast.format.ledger_entries import EntryKind, Revoked
 from holdfast.model.instant import Action, Instant, InstantTime, just_before, next_time
 from holdfast.model.reports import RollbackReport
-from holdfast.services.rollback import FailedWrite, failed_writes, recover, roll_back, sort_out
+from holdfast.services.rollback import (
+    FailedWrite,
+    failed_writes,
+    pending_clustering,
+    recover,
+    roll_back,
+    sort_out,
+)
 from holdfast.services.targets import cleans, timeline_and_ledger
 from holdfast.table.metadata_table import drop_metadata_table
 from holdfast.table.opened import OpenTable
@@ -171,18 +178,19 @@ def _check(table: OpenTable, instant: Instant, timeline: Timeline, state: Ledger
             instant=instant.time,
             hint=f"delete the savepoint first: holdfast savepoint delete --commit {instant.time}",
         )
-    _refuse_if_planned_on(timeline)
+    _refuse_if_planned_on(table, timeline)
     cleans(timeline)
     # Raises SnapshotExpired or TableDamaged if the state before it is not there any more.
     read_steadily(table.store, lambda now: load_view(table.store, now).latest(just_before(instant.time)))
 
 
-def _refuse_if_planned_on(timeline: Timeline) -> None:
+def _refuse_if_planned_on(table: OpenTable, timeline: Timeline) -> None:
     services = (Action.COMPACTION, Action.LOGCOMPACTION)
-    for other in timeline.instants:
-        if other.action in services and not other.is_completed:
-            raise Refused(
-                "a compaction is planned on this table",
-                instant=other.time,
-                hint="let it run first",
-            )
+    planned = [i.time for i in timeline.instants if i.action in services and not i.is_completed]
+    planned += pending_clustering(table, timeline)
+    if planned:
+        raise Refused(
+            "a compaction or clustering is planned on this table",
+            instant=min(planned),
+            hint="let it run first",
+        )

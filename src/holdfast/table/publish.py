@@ -36,7 +36,7 @@ def publish_decided(table: OpenTable, state: LedgerState, timeline: Timeline) ->
                 _publish(table, time, action, payload=table.ledger.payload(slot))
         # It may have been taken back between our look into the ledger and the file's appearance.
         now = table.ledger.read()
-        for _, time, action in waiting:
+        for time, action in sorted(((time, action) for _, time, action in waiting), reverse=True):
             if time in now.aborted:
                 withdraw(table, time, action)
     return _publish_savepoints(table, state, timeline) or withdrawn or bool(waiting)
@@ -59,7 +59,8 @@ def _withdraw(table: OpenTable, state: LedgerState, timeline: Timeline) -> bool:
         for instant in timeline.completed_commits
         if (aborted := state.aborted.get(instant.time)) is not None and aborted.revoked_by is not None
     ]
-    for instant in ghosts:
+    # Newest first: on the way a reader sees states that were once committed, and no others.
+    for instant in reversed(ghosts):
         withdraw(table, instant.time, instant.action)
     return bool(ghosts)
 
