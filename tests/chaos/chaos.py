@@ -28,6 +28,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pyarrow as pa
+
 import holdfast
 from chaos.history import History, Read, Stop, difference, read_entries, read_lives, rows_of
 from chaos.writer import OUTCOME_UNKNOWN, WRITERS
@@ -240,9 +242,21 @@ class Chaos:
             shown = _newest_shown(table)
             if not shown:
                 continue
-            rows = hudi_snapshot(self.table) if is_hudi else table.to_arrow()
+            rows = self._seen(table, is_hudi=is_hudi)
             decided = table._opened.ledger.read().slot
-            self.reads.append(Read("hudi-rs" if is_hudi else "Holdfast", shown, decided, rows))
+            if rows is not None:
+                self.reads.append(Read("hudi-rs" if is_hudi else "Holdfast", shown, decided, rows))
+
+    def _seen(self, table: holdfast.Table, *, is_hudi: bool) -> pa.Table | None:
+        """None if the read failed as it may: the file it names was of a commit that was taken back."""
+        try:
+            return hudi_snapshot(self.table) if is_hudi else table.to_arrow()
+        except Exception as error:
+            aborted = table._opened.ledger.read().aborted
+            taken_back = [time for time, one in aborted.items() if one.revoked_by is not None]
+            if not any(time in str(error) for time in taken_back):
+                raise
+            return None
 
     def _care(self, chance: random.Random) -> None:
         """What others do to a table that is written to."""
