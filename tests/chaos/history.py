@@ -57,6 +57,11 @@ class Life:
     calls: list[Call] = field(default_factory=list)
 
     @property
+    def acknowledged(self) -> dict[str, Call]:
+        """Instant → the call that was told it."""
+        return {call.ended.instant: call for call in self.calls if call.ended and call.ended.instant}
+
+    @property
     def fenced(self) -> list[str]:
         """The writes that lost their right, each in its own words."""
         return [call.ended.cause for call in self.calls if call.ended and call.ended.error == "Fenced"]
@@ -183,7 +188,7 @@ class History:
         for life in self.lives:
             mine = [time for time in self._committed if self._is_of(life, time)]
             strangers -= set(mine)
-            acknowledged = {c.ended.instant: c.batch for c in life.calls if c.ended and c.ended.instant}
+            acknowledged = {time: call.batch for time, call in life.acknowledged.items()}
             for time in acknowledged.keys() - set(mine):
                 self._say(f"{acknowledged[time].name} was acknowledged as {time}, which nobody committed")
             batches |= acknowledged
