@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 MATRIX := oldest default newest
 
-.PHONY: run test test-deep test-matrix test-zookeeper chaos lint bench lock preflight clean
+.PHONY: run test test-deep test-matrix test-zookeeper zookeeper chaos lint bench lock preflight clean
 
 run: preflight $(READY)
 	@$(BIN)/python examples/story.py
@@ -35,6 +35,8 @@ test-matrix: preflight $(MATRIX:%=.venvs/%/.ready)
 ZOOKEEPER := /usr/share/zookeeper/bin/zkServer.sh
 test-zookeeper: preflight $(READY) $(ZOOKEEPER)
 	HOLDFAST_ZOOKEEPER=$(ZOOKEEPER) $(BIN)/pytest tests/zookeeper
+
+zookeeper: $(ZOOKEEPER)
 
 $(ZOOKEEPER):
 	@test "$$(id -u)" = 0 && command -v apt-get > /dev/null || { echo "holdfast: ZooKeeper is needed; install Debian's package zookeeper, or run this as root on Debian" >&2; exit 1; }
