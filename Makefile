@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 MATRIX := oldest default newest
 
-.PHONY: run test test-deep test-matrix test-zookeeper chaos lint bench lock preflight clean
+.PHONY: run test test-deep test-matrix test-zookeeper zookeeper chaos lint bench lock preflight clean
 
 run: preflight $(READY)
 	@$(BIN)/python examples/story.py
@@ -15,9 +15,10 @@ run: preflight $(READY)
 test: preflight $(READY) lint
 	$(BIN)/pytest
 
-# Three times as many nested crash points and more than twice as many interleavings; about ten minutes.
+# Three times as many nested crash points and interleavings as `make test` samples; about ten minutes.
 test-deep: preflight $(READY)
-	HOLDFAST_NESTED_STRIDE=5 HOLDFAST_SCHEDULES=60 $(BIN)/pytest tests/crashes tests/interleavings
+	HOLDFAST_NESTED_STRIDE=5 HOLDFAST_ASLEEP_STRIDE=1 HOLDFAST_SCHEDULES=20 \
+		$(BIN)/pytest tests/crashes/test_crash_matrix.py tests/interleavings -k "recovering or sleeps or random"
 
 # The Spark tests on the oldest and the newest PySpark, and on Spark Connect.
 test-matrix: preflight $(MATRIX:%=.venvs/%/.ready)
@@ -34,6 +35,8 @@ test-matrix: preflight $(MATRIX:%=.venvs/%/.ready)
 ZOOKEEPER := /usr/share/zookeeper/bin/zkServer.sh
 test-zookeeper: preflight $(READY) $(ZOOKEEPER)
 	HOLDFAST_ZOOKEEPER=$(ZOOKEEPER) $(BIN)/pytest tests/zookeeper
+
+zookeeper: $(ZOOKEEPER)
 
 $(ZOOKEEPER):
 	@test "$$(id -u)" = 0 && command -v apt-get > /dev/null || { echo "holdfast: ZooKeeper is needed; install Debian's package zookeeper, or run this as root on Debian" >&2; exit 1; }

@@ -229,9 +229,9 @@ class Table:
 
     def roll_back_failed_writes(self) -> list[RollbackReport]:
         """Remove what dead writers left, now instead of at the next write."""
-        from holdfast.services.rollback import recover
+        from holdfast.services.rollback import roll_back_failed_writes
 
-        return list(recover(self._opened).rolled_back)
+        return list(roll_back_failed_writes(self._opened))
 
     def rollback(self, instant: Moment) -> RollbackReport:
         """Roll back one pending write, or take back the newest commit.
@@ -258,7 +258,7 @@ class Table:
 
     def savepoints(self) -> list[Savepoint]:
         """All savepoints, oldest first."""
-        from holdfast.services.savepoints import savepoints
+        from holdfast.read.savepoints import savepoints
 
         return savepoints(self._opened)
 

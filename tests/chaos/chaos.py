@@ -28,6 +28,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pyarrow as pa
+
 import holdfast
 from chaos.history import History, Read, Stop, difference, read_entries, read_lives, rows_of
 from chaos.writer import OUTCOME_UNKNOWN, WRITERS
@@ -35,6 +37,7 @@ from harness.checker import check_at_rest
 from harness.hudi_reader import hudi_snapshot
 from holdfast.errors import Conflict, Refused
 from holdfast.model.instant import Action
+from holdfast.model.reports import Severity
 from holdfast.services.verify import verify
 
 _TESTS = Path(__file__).resolve().parent.parent
@@ -121,8 +124,10 @@ class Chaos:
 
     def _has_seen_all(self) -> bool:
         """Whether everything happened at least once that a run is for."""
-        is_fenced = any(life.fenced for life in read_lives(self.logs))
-        return bool(self._kills and self.stops and self.reads) and is_fenced
+        lives = read_lives(self.logs)
+        is_fenced = any(life.fenced for life in lives)
+        is_busy = sum(len(life.acknowledged) for life in lives) > 2 * WRITERS
+        return bool(self._kills and self.stops and self.reads) and is_fenced and is_busy
 
     def _guarded(self, act: Callable[[random.Random], None]) -> None:
         try:
@@ -164,7 +169,8 @@ class Chaos:
     def _kill_writers(self, chance: random.Random) -> None:
         while not self._is_over.wait(chance.uniform(0.1, 2)):
             writer = chance.choice(self._writers)
-            is_spared = chance.random() < 0.9 and not self._log_of(writer).exists()
+            # On a slow machine nobody would come far otherwise.
+            is_spared = chance.random() < 0.7 and not self._has_written(writer)
             if is_spared or not writer.held.acquire(blocking=False):
                 continue
             try:
@@ -173,6 +179,11 @@ class Chaos:
                 self._start(writer)
             finally:
                 writer.held.release()
+
+    def _has_written(self, writer: _Writer) -> bool:
+        """Whether the process has come to the end of a batch."""
+        log = self._log_of(writer)
+        return log.exists() and b'"Ended"' in log.read_bytes()
 
     def _kill(self, writer: _Writer) -> None:
         assert writer.process is not None
@@ -239,9 +250,21 @@ class Chaos:
             shown = _newest_shown(table)
             if not shown:
                 continue
-            rows = hudi_snapshot(self.table) if is_hudi else table.to_arrow()
+            rows = self._seen(table, is_hudi=is_hudi)
             decided = table._opened.ledger.read().slot
-            self.reads.append(Read("hudi-rs" if is_hudi else "Holdfast", shown, decided, rows))
+            if rows is not None:
+                self.reads.append(Read("hudi-rs" if is_hudi else "Holdfast", shown, decided, rows))
+
+    def _seen(self, table: holdfast.Table, *, is_hudi: bool) -> pa.Table | None:
+        """None if the read failed as it may: the file it names was of a commit that was taken back."""
+        try:
+            return hudi_snapshot(self.table) if is_hudi else table.to_arrow()
+        except Exception as error:
+            aborted = table._opened.ledger.read().aborted
+            taken_back = [time for time, one in aborted.items() if one.revoked_by is not None]
+            if not any(time in str(error) for time in taken_back):
+                raise
+            return None
 
     def _care(self, chance: random.Random) -> None:
         """What others do to a table that is written to."""
@@ -258,12 +281,13 @@ class Chaos:
                     with suppress(Refused, Conflict):
                         table.undo()
                 case "verify":
-                    self._verify(table)
+                    # A writer that was killed after its commit leaves something to be tidied up.
+                    self._verify(table, tolerated=(Severity.INFO, Severity.WARNING))
 
-    def _verify(self, table: holdfast.Table) -> None:
-        report = verify(table._opened)
-        if not report.is_clean:
-            self._violations.append(f"verify found {report.findings}")
+    def _verify(self, table: holdfast.Table, *, tolerated: tuple[Severity, ...]) -> None:
+        found = [one for one in verify(table._opened).findings if one.severity not in tolerated]
+        if found:
+            self._violations.append(f"verify found {found}")
 
     # Afterwards
 
@@ -278,7 +302,7 @@ class Chaos:
         for reader, rows in (("Holdfast", table.to_arrow()), ("hudi-rs", hudi_snapshot(self.table))):
             if rows_of(rows) != history.rows:
                 self._violations.append(f"{reader} at the end: {difference(history.rows, rows_of(rows))}")
-        self._verify(table)
+        self._verify(table, tolerated=())
         try:
             check_at_rest(table._opened)
         except AssertionError as violation:
@@ -296,7 +320,7 @@ class Chaos:
             seed=self._seed,
             seconds=seconds,
             batches=len(calls),
-            acknowledged=sum(call.ended is not None and call.ended.instant is not None for call in calls),
+            acknowledged=sum(len(life.acknowledged) for life in history.lives),
             conflicts=sum(len(call.conflicts) for call in calls),
             kills=self._kills,
             stops=len(self.stops),

@@ -57,6 +57,11 @@ class Life:
     calls: list[Call] = field(default_factory=list)
 
     @property
+    def acknowledged(self) -> dict[str, Call]:
+        """Instant → the call that was told it."""
+        return {call.ended.instant: call for call in self.calls if call.ended and call.ended.instant}
+
+    @property
     def fenced(self) -> list[str]:
         """The writes that lost their right, each in its own words."""
         return [call.ended.cause for call in self.calls if call.ended and call.ended.error == "Fenced"]
@@ -119,7 +124,7 @@ class History:
         self.lives = list(lives)
         self.violations: list[str] = []
         self._begun = {entry.instant: entry for entry in self.entries if entry.kind is EntryKind.BEGIN}
-        self._committed = {e.instant: e.slot for e in self.entries if e.kind is EntryKind.COMMIT}
+        self._committed = _committed(self.entries)
         self._batches = self._matched()
         self._slots, self._states = self._replayed()
 
@@ -183,7 +188,7 @@ class History:
         for life in self.lives:
             mine = [time for time in self._committed if self._is_of(life, time)]
             strangers -= set(mine)
-            acknowledged = {c.ended.instant: c.batch for c in life.calls if c.ended and c.ended.instant}
+            acknowledged = {time: call.batch for time, call in life.acknowledged.items()}
             for time in acknowledged.keys() - set(mine):
                 self._say(f"{acknowledged[time].name} was acknowledged as {time}, which nobody committed")
             batches |= acknowledged
@@ -207,7 +212,7 @@ class History:
         standing: list[Entry] = []
         table = _Table()
         for entry in self.entries:
-            if entry.kind is EntryKind.COMMIT:
+            if self._committed.get(entry.instant) == entry.slot:
                 standing.append(entry)
                 self._apply(table, entry)
             elif entry.kind is EntryKind.REVOKE:
@@ -226,6 +231,15 @@ class History:
         batch = self._batches.get(commit.instant)
         if batch is not None:
             table.apply(batch, begun=self._begun[commit.instant].slot, committed=commit.slot)
+
+
+def _committed(entries: Iterable[Entry]) -> dict[str, int]:
+    """Instant → slot, of those whose first outcome is a COMMIT."""
+    outcomes: dict[str, Entry] = {}
+    for entry in entries:
+        if entry.kind in (EntryKind.COMMIT, EntryKind.ABORT):
+            outcomes.setdefault(entry.instant, entry)
+    return {time: entry.slot for time, entry in outcomes.items() if entry.kind is EntryKind.COMMIT}
 
 
 class _Table:

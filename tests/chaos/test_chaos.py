@@ -9,6 +9,7 @@ import pytest
 from chaos.chaos import Chaos
 from chaos.history import Call, History, Stop
 from chaos.writer import Ended
+from holdfast.format.ledger_entries import EntryKind
 
 SEED = 4
 SECONDS = 12
@@ -39,7 +40,7 @@ def test_a_writer_that_slept_through_its_rollback_is_fenced(ran):
 
 def test_an_acknowledged_batch_that_nobody_committed_is_found(ran):
     history = ran[0].history()
-    lost = _acknowledged(history)[-1].ended.instant
+    lost = max(_busy(history).acknowledged)
 
     found = History([e for e in history.entries if e.instant != lost], history.lives)
 
@@ -48,8 +49,8 @@ def test_an_acknowledged_batch_that_nobody_committed_is_found(ran):
 
 def test_a_batch_that_was_committed_although_its_writer_was_refused_is_found(ran):
     history = ran[0].history()
-    call = _acknowledged(history)[0]
-    instant, call.ended = call.ended.instant, Ended(error="Fenced", cause="made up")
+    instant, call = max(_busy(history).acknowledged.items())
+    call.ended = Ended(error="Fenced", cause="made up")
 
     found = History(history.entries, history.lives)
 
@@ -58,10 +59,10 @@ def test_a_batch_that_was_committed_although_its_writer_was_refused_is_found(ran
 
 def test_a_batch_that_was_committed_twice_is_found(ran):
     history = ran[0].history()
-    life = next(life for life in history.lives if _acknowledged_of(life.calls))
-    begun = next(e for e in history.entries if e.owner is not None and e.owner.pid == life.started.pid)
+    pid = _busy(history).started.pid
+    begun = next(e for e in history.entries if e.owner is not None and e.owner.pid == pid)
     again = msgspec.structs.replace(begun, instant="20990101000000000")
-    commit = next(e for e in history.entries if e.kind == "COMMIT")
+    commit = next(e for e in history.entries if e.kind is EntryKind.COMMIT)
     twice = msgspec.structs.replace(commit, instant=again.instant)
 
     found = History([*history.entries, again, twice], history.lives)
@@ -83,9 +84,9 @@ def test_a_read_that_shows_a_batch_in_part_is_found(ran):
 
 def test_a_read_of_what_was_there_before_is_found(ran):
     chaos, history = ran[0], ran[0].history()
-    old, new = chaos.reads[0], chaos.reads[-1]
+    newest = chaos.reads[-1]
 
-    history.check_reads([replace(old, shown=new.shown, decided=new.decided)])
+    history.check_reads([replace(newest, rows=newest.rows.slice(0, 0))])
 
     assert len(history.violations) == 1
 
@@ -93,7 +94,7 @@ def test_a_read_of_what_was_there_before_is_found(ran):
 def test_a_stopped_writer_that_was_not_told_is_found(ran):
     chaos, history = ran[0], ran[0].history()
     stop = chaos.stops[0]
-    committed = _acknowledged(history)[0].ended.instant
+    committed = max(_busy(history).acknowledged)
     life = next(life for life in history.lives if life.name == stop.log)
     life.calls = [Call(call.batch) for call in life.calls]
 
@@ -103,9 +104,8 @@ def test_a_stopped_writer_that_was_not_told_is_found(ran):
     assert len(history.violations) == 3
 
 
-def _acknowledged(history):
-    return _acknowledged_of(history.calls)
-
-
-def _acknowledged_of(calls):
-    return [call for call in calls if call.ended is not None and call.ended.instant is not None]
+def _busy(history):
+    """A process that had batches acknowledged, without its other calls."""
+    life = next(life for life in history.lives if life.acknowledged)
+    life.calls = list(life.acknowledged.values())
+    return life

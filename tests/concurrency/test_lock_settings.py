@@ -7,7 +7,7 @@ import pytest
 
 from harness.world import LOCATION, World, memory_world
 from holdfast.clock import SystemClock
-from holdfast.concurrency.locks.identity import IDENTITY_FILE
+from holdfast.concurrency.locks.identity import IDENTITY_FILE, recorded_identity
 from holdfast.concurrency.locks.lock import NO_LOCK
 from holdfast.concurrency.locks.open import open_lock
 from holdfast.concurrency.locks.xxhash import xxhash64
@@ -139,8 +139,9 @@ def test_the_first_lock_is_recorded_and_the_same_one_is_accepted(world):
     open_lock(world.open(), FILE)
     open_lock(world.open(), FILE)
 
-    recorded = world.store.read(IDENTITY_FILE)
-    assert recorded == b'{"provider":"FileSystemBasedLockProvider","place":".hoodie/lock"}'
+    recorded = recorded_identity(world.store)
+    assert str(recorded) == "FileSystemBasedLockProvider at .hoodie/lock"
+    assert recorded.settings == FILE
 
 
 def test_k5_83_another_lock_than_the_tables_is_refused_and_both_are_named(world):

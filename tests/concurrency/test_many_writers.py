@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import pytest
 
+import holdfast
 from harness.checker import check_at_rest, visible_ids, visible_rows
 from harness.faults import Crash, CrashingStore, InterruptedStore, RecordingStore
 from harness.hudi_reader import copy_to_disk, hudi_snapshot
 from harness.world import SimulatedHost, memory_world, row_list, table_of
+from holdfast.concurrency.locks.open import open_lock
 from holdfast.config.write import (
     HEARTBEAT_TIMEOUT_MS,
     ConcurrencyMode,
@@ -18,7 +20,7 @@ from holdfast.config.write import (
     IndexType,
     WriteSettings,
 )
-from holdfast.errors import Fenced, WriteConflict, WriterActive
+from holdfast.errors import Fenced, LockTimeout, WriteConflict, WriterActive
 from holdfast.format.commits import CommitMetadata, WriteStat, encode_commit
 from holdfast.format.rollbacks import RollbackPlan, encode_rollback_plan
 from holdfast.host import Liveness
@@ -404,3 +406,19 @@ def changed(world, since):
     found = changes(table, since=since)
     schema = change_schema(found.snapshot.schema, columns=None, meta_columns=False)
     return set(row_list(read_changes(table.store, found, schema)))
+
+
+def test_whoever_takes_commits_back_uses_the_lock_of_the_writers(tmp_path):
+    options = {
+        "hoodie.write.lock.provider": "org.apache.hudi.client.transaction.lock.InProcessLockProvider",
+        "hoodie.write.lock.wait_time_ms": "50",
+        "hoodie.write.lock.client.num_retries": "0",
+    }
+    table = holdfast.create_table(str(tmp_path), name="t", record_key="id", partition_by="city")
+    table.insert(table_of([("a", "paris", 1.0)]), options=options)
+    lock = open_lock(table._opened, WriteSettings.from_options(options).lock)
+
+    with lock.hold(), pytest.raises(LockTimeout):
+        table.undo()
+
+    assert table.undo().action == "commit"

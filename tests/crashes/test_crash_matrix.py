@@ -10,6 +10,7 @@ from crashes.matrix import (
     THIRD,
     Tally,
     check_recovered,
+    check_seen,
     crash_points,
     nested_crash_points,
     one_more_write,
@@ -47,9 +48,10 @@ def test_a_crash_while_recovering_from_a_crash_leaves_the_old_table_or_the_new_o
     """Deaths after a step only: those before the next one leave the same, as the other test shows."""
     for number, (point, crashed) in enumerate(crash_points(operation, moments=(True,))):
         for nested_point, world in nested_crash_points(crashed, point, every=NESTED_STRIDE, offset=number):
-            # The write that died while recovering may have been decided; then its rows are there.
-            one_more_write(world, THIRD, "bulk_insert")
             try:
+                check_seen(operation, world, NEXT)
+                # The write that died while recovering may have been decided; then its rows are there.
+                one_more_write(world, THIRD, "bulk_insert")
                 check_recovered(operation, world, NEXT, THIRD)
             except Violation as violation:
                 pytest.fail(f"{nested_point}: {violation}")

@@ -15,14 +15,15 @@ from harness.world import World
 from holdfast.errors import HoldfastError
 from holdfast.model.instant import State
 from holdfast.model.names import LEDGER_FOLDER, META_FOLDER, BaseFileName, heartbeat_path, instant_file
-from holdfast.services import rollback
+from holdfast.services import rollback, undo
 from holdfast.services.rollback import Recovery
-from holdfast.table import markers
+from holdfast.table import markers, publish
 from holdfast.table.view import load_view
 from holdfast.timeline.ledger import Aborted
 from holdfast.timeline.timeline import Timeline, load_timeline
 from holdfast.writes import merge_task, operations, task, transaction
-from interleavings.scenarios import SCENARIOS
+from holdfast.writes.validation import Validation, refuse_if_fenced
+from interleavings.scenarios import MANY_WRITERS, SCENARIOS
 
 SEED = 7
 
@@ -38,9 +39,9 @@ def matrix_finds_it(named=""):
     return False
 
 
-def explorer_finds_it():
+def explorer_finds_it(scenarios=SCENARIOS):
     """Whether running the actors in other orders meets a violation."""
-    for scenario in SCENARIOS:
+    for scenario in scenarios:
         try:
             for _ in schedules(scenario.run, switches=1):
                 pass
@@ -52,9 +53,9 @@ def explorer_finds_it():
 
 
 def interruption_finds_it():
-    """Whether writing between another write's recovery and its BEGIN meets a violation."""
+    """Whether a write between another actor's last look and its decision meets a violation."""
     try:
-        for scenario in (s for s in SCENARIOS if s.has_two_writers):
+        for scenario in (s for s in SCENARIOS if s.begins_with_a_writer):
             scenario.run_interrupted()
     except (AssertionError, HoldfastError, FileNotFoundError):
         return True
@@ -218,11 +219,28 @@ def test_a_rollback_that_deletes_every_version_of_a_file_group_is_found(monkeypa
 
 def test_a_write_that_builds_on_what_was_there_before_its_begin_is_found(monkeypatch):
     """What was decided since the recovery must be shown before the file groups are looked at."""
-    publish = transaction.publish_decided
-
-    def shown_only_at_the_end(table, state, timeline):
-        return not state.begun and publish(table, state, timeline)
-
-    monkeypatch.setattr(transaction, "publish_decided", shown_only_at_the_end)
+    monkeypatch.setattr(transaction, "shown_timeline", lambda table, _: load_timeline(table.store))
 
     assert interruption_finds_it()
+
+
+def test_taking_back_without_looking_at_what_is_decided_and_not_shown_is_found(monkeypatch):
+    monkeypatch.setattr(undo, "shown_timeline", lambda table, _: load_timeline(table.store))
+
+    assert interruption_finds_it()
+
+
+def test_a_commit_that_does_not_look_at_those_since_its_begin_is_found(monkeypatch):
+    def only_fenced(validation, state, claim):
+        refuse_if_fenced(state, validation.instant)
+
+    monkeypatch.setattr(Validation, "check", only_fenced)
+
+    assert explorer_finds_it(MANY_WRITERS)
+
+
+def test_a_commit_that_comes_back_after_it_was_taken_back_is_found(monkeypatch):
+    monkeypatch.setattr(publish, "withdraw", lambda table, time, action: None)
+    monkeypatch.setattr(rollback, "withdraw", lambda table, time, action: None)
+
+    assert matrix_finds_it("undo")

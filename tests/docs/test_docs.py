@@ -2,42 +2,68 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from holdfast import errors
+from holdfast.cli.main import cli
 from holdfast.config.datasource import OPERATION, PARTITIONS_TO_DELETE, TABLE_OPTIONS
+from holdfast.config.locks import LOCK_OPTIONS
 from holdfast.config.options import HONOURED
+from holdfast.lake import Table
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PAGES = ["README.md", "docs/start.md", "docs/python.md", "docs/cli.md", "docs/migrate.md"]
-_BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+PAGES = [
+    "README.md",
+    "docs/start.md",
+    "docs/python.md",
+    "docs/cli.md",
+    "docs/migrate.md",
+    "docs/going-back.md",
+    "docs/many-writers.md",
+]
+_BLOCK = re.compile(r"^```(python|sh|text)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)#]+?)\)")
+_INSTANT = re.compile(r"\b\d{17}\b")
+_VARIES = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}|[\d.]+ (KB|MB)|process \d+ on [\w.-]+|-{3,}|\s+")
+"""What is another each time: moments, sizes, processes, and how wide the columns are."""
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("page", PAGES)
 def test_every_snippet_of_a_page_runs_in_order(page, spark, tmp_path, monkeypatch):
-    """Python blocks share their names; commands run in the same empty folder."""
+    """Python blocks share their names; commands run in the same empty folder and print what follows them.
+
+    Instants on the page stand for those that the commands print in the same places.
+    """
     monkeypatch.chdir(tmp_path)
     (tmp_path / "rides.csv").write_text("id,city,fare\n1,paris,2.5\n2,rome,3.5\n")
-    names = {"spark": spark}
+    names, instants = {"spark": spark}, {}
     blocks = _BLOCK.findall((ROOT / page).read_text())
     assert blocks
-    for language, text in blocks:
-        if language == "python":
-            exec(compile(text, page, "exec"), names)
-        else:
-            _run_commands(text)
+    for (language, text), (following, shown) in pairwise([*blocks, ("", "")]):
+        match language:
+            case "python":
+                exec(compile(text, page, "exec"), names)
+            case "sh":
+                is_shown = following == "text"
+                printed = _run_commands(_translated(text, instants), may_fail=is_shown)
+                if is_shown:
+                    instants |= dict(zip(_INSTANT.findall(shown), _INSTANT.findall(printed), strict=True))
+                    assert _compared(printed) == _compared(_translated(shown, instants))
 
 
-def _run_commands(text):
+def _run_commands(text, *, may_fail):
+    """What the commands printed."""
     makefile = (ROOT / "Makefile").read_text()
+    printed = ""
     for line in filter(None, text.splitlines()):
-        program, *arguments = line.split()
+        program, *arguments = shlex.split(line)
         if program == "make":
             assert re.search(rf"^{arguments[0]}:", makefile, re.MULTILINE), line
             continue
@@ -47,7 +73,17 @@ def _run_commands(text):
             [sys.executable, "-m", "holdfast", *arguments],
             capture_output=True, text=True, timeout=300, env={**os.environ, "PATH": path},
         )  # fmt: skip
-        assert ran.returncode == 0, f"{line}\n{ran.stdout}\n{ran.stderr}"
+        assert ran.returncode == 0 or may_fail, f"{line}\n{ran.stdout}\n{ran.stderr}"
+        printed += ran.stdout + ran.stderr
+    return printed
+
+
+def _translated(text, instants):
+    return _INSTANT.sub(lambda found: instants.get(found[0], found[0]), text)
+
+
+def _compared(text):
+    return _VARIES.sub(" ", text).split()
 
 
 @pytest.mark.parametrize(
@@ -63,17 +99,46 @@ def test_every_link_of_a_page_leads_somewhere(page):
 
 
 @pytest.mark.parametrize(
-    "page", ["docs/guarantees.md", "docs/internals/invariants.md", "docs/internals/testing.md"]
+    "page",
+    [
+        "docs/guarantees.md",
+        "docs/many-writers.md",
+        "docs/going-back.md",
+        "docs/internals/invariants.md",
+        "docs/internals/testing.md",
+    ],
 )
 def test_every_test_and_module_a_page_names_exists(page):
-    for name in re.findall(r"`((?:tests|src)/[\w/.]+|\w+/\w+\.py)`", (ROOT / page).read_text()):
-        assert (ROOT / name).exists() or (ROOT / "src/holdfast" / name).exists(), name
+    named = re.findall(r"`((?:tests|src)/[\w/.]+|\w+/\w+\.py)(?:::(\w+))?`", (ROOT / page).read_text())
+    for name, test in named:
+        found = next((path for path in (ROOT / name, ROOT / "src/holdfast" / name) if path.exists()), None)
+        assert found is not None, name
+        assert not test or f"def {test}(" in found.read_text(), f"{name}::{test}"
 
 
 def test_every_honoured_option_is_described():
     page = (ROOT / "docs/options.md").read_text()
 
-    assert [name for names in HONOURED.values() for name in names if f"`{name}`" not in page] == []
+    every = [name for names in (HONOURED | LOCK_OPTIONS).values() for name in names]
+    assert [name for name in every if f"`{name}`" not in page] == []
+
+
+def test_every_command_is_described():
+    page = (ROOT / "docs/cli.md").read_text()
+    names = [
+        f"{name} {sub}".strip()
+        for name, command in cli.commands.items()
+        for sub in getattr(command, "commands", [""])
+    ]
+
+    assert [name for name in names if f"`{name} PATH" not in page] == []
+
+
+def test_every_verb_of_a_table_is_described():
+    page = (ROOT / "docs/python.md").read_text()
+    verbs = [name for name, value in vars(Table).items() if not name.startswith("_") and callable(value)]
+
+    assert [verb for verb in verbs if f"`{verb}(" not in page] == []
 
 
 def test_every_option_of_the_datasource_is_in_the_page_on_migrating():
@@ -98,6 +163,7 @@ def test_the_public_names_are_the_ones_listed():
     import holdfast
 
     assert sorted(holdfast.__all__) == [
-        "Commit", "Instant", "RollbackReport", "Table", "create_table", "open_table", "table_exists", "write",
+        "Commit", "Instant", "RepairReport", "RestorePlan", "RestoreReport", "RollbackReport", "Savepoint",
+        "Table", "VerifyReport", "create_table", "open_table", "table_exists", "write",
     ]  # fmt: skip
     assert all(getattr(holdfast, name) is not None for name in holdfast.__all__)

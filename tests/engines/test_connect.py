@@ -19,6 +19,7 @@ pytestmark = pytest.mark.spark
 TESTS = Path(__file__).resolve().parent.parent
 SPARK_HOME = Path(pyspark.__file__).parent
 START_SECONDS = 120
+CORES = 2
 
 if not list(SPARK_HOME.glob("jars/spark-connect_*.jar")):
     pytest.skip(
@@ -39,8 +40,11 @@ def server(tmp_path_factory):
         "spark.connect.grpc.binding.port": port,
         "spark.driver.host": "127.0.0.1",
         "spark.ui.enabled": "false",
+        # Over a handful of rows most of the time goes into compiling.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     }
-    command = [SPARK_HOME / "bin" / "spark-submit", "--master", "local[2,4]"]
+    command = [SPARK_HOME / "bin" / "spark-submit", "--master", f"local[{CORES},4]"]
     command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
     for name, value in settings.items():
         command += ["--conf", f"{name}={value}"]
@@ -101,9 +105,11 @@ STORY = """
 import sys
 from pyspark.sql import SparkSession
 import holdfast
+from holdfast.engines.spark.routing import parallelism
 
 spark = SparkSession.builder.getOrCreate()
 assert "connect" in type(spark).__module__, type(spark)
+assert parallelism(spark) == int(sys.argv[2]), "as many tasks as the server runs at once"
 spark.conf.set("spark.sql.shuffle.partitions", "2")
 rows = spark.range(100).selectExpr("concat('k', id) id", "concat('c', id % 3) city", "id ts", "id / 4 fare")
 newer = rows.where("ts < 10").selectExpr("id", "city", "ts + 1000 ts", "fare + 1 fare")
@@ -127,4 +133,4 @@ print("told")
 
 
 def test_a_table_is_made_changed_and_read_with_every_index(server, tmp_path):
-    assert "told" in remotely(server, "-c", STORY, str(tmp_path))
+    assert "told" in remotely(server, "-c", STORY, str(tmp_path), str(CORES))

@@ -97,6 +97,17 @@ def schedules(run: Callable[[Schedule], Run], *, switches: int) -> Iterator[Run]
                 pending += [(*done.schedule, (step, actor)) for actor in done.choices[step]]
 
 
+def sampled(run: Callable[[Schedule], Run], *, every: int) -> Iterator[Run]:
+    """One of so many schedules with one switch, whoever starts, from the first step to the last."""
+    starts = [run(())]
+    starts += [run(((0, actor),)) for actor in starts[0].choices[0]]
+    yield from starts
+    for start in starts:
+        switches = [(step, a) for step in range(1, len(start.choices)) for a in start.choices[step]]
+        for switch in switches[::every]:
+            yield run((*start.schedule, switch))
+
+
 def random_schedules(
     run: Callable[[Schedule], Run], *, switches: int, count: int, seed: int
 ) -> Iterator[Run]:

@@ -107,11 +107,11 @@ class Scenario:
         return run
 
     @property
-    def has_two_writers(self) -> bool:
-        return sum(isinstance(actor, Writer) for actor in self.actors) == 2
+    def begins_with_a_writer(self) -> bool:
+        return isinstance(self.actors[0], Writer)
 
     def run_interrupted(self) -> None:
-        """Let the first actor be decided, and not shown, between the other's recovery and its BEGIN."""
+        """Let the first actor be decided, and not shown, between the other's last look and its decision."""
         start = self.start().copy()
         first, second = self.actors[:2]
 

@@ -12,8 +12,9 @@ from holdfast.errors import Refused, SnapshotExpired, TableDamaged, UnknownInsta
 from holdfast.format.savepoints import SavepointMetadata, decode_savepoint, encode_savepoint
 from holdfast.model.instant import Action, State
 from holdfast.model.names import LEDGER_FOLDER, instant_file
+from holdfast.read.savepoints import savepoints
 from holdfast.services.rollback import recover
-from holdfast.services.savepoints import create_savepoint, delete_savepoint, savepoints
+from holdfast.services.savepoints import create_savepoint, delete_savepoint
 from holdfast.services.undo import undo
 from holdfast.timeline.timeline import load_timeline
 

@@ -9,6 +9,7 @@ import random
 import resource
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import textwrap
@@ -627,3 +628,28 @@ def test_parquet_can_be_written_over_many_small_writes(tmp_path: Path):
             writer.write_batch(batch)
 
     assert pq.read_table(store.uri("file")).equals(table)
+
+
+def test_one_that_is_stopped_while_the_disk_works_keeps_nobody_waiting(tmp_path):
+    stopped, may_go_on = threading.Event(), threading.Event()
+
+    def stop(descriptor):
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            stopped.set()
+            assert may_go_on.wait(30)
+
+    LocalStore(str(tmp_path)).put("folder/first", b"")
+    sleeper = threading.Thread(
+        target=LocalStore(str(tmp_path), disk=Disk(sync=stop)).put, args=("folder/second", b"")
+    )
+    sleeper.start()
+    assert stopped.wait(30)
+
+    other = threading.Thread(target=LocalStore(str(tmp_path)).delete, args=("folder/first",), daemon=True)
+    other.start()
+    other.join(30)
+    is_done = not other.is_alive()
+    may_go_on.set()
+    sleeper.join()
+
+    assert is_done

@@ -13,7 +13,13 @@ from holdfast.errors import InvalidRequest
 from holdfast.model.instant import Instant
 from holdfast.model.reports import RollbackReport
 from holdfast.read.history import RollbackRecord, rollback_records
-from holdfast.services.rollback import FailedWrite, failed_writes, plan_rollback, recover, sort_out
+from holdfast.services.rollback import (
+    FailedWrite,
+    failed_writes,
+    plan_rollback,
+    roll_back_failed_writes,
+    sort_out,
+)
 from holdfast.table.opened import OpenTable
 from holdfast.timeline.timeline import load_timeline
 
@@ -96,7 +102,7 @@ def run(path: str, *, yes: bool, dry_run: bool, as_json: bool, storage_options: 
         if plan.doomed and not yes:
             question = f"Roll back {counted(len(plan.doomed), 'failed write')}?"
             click.confirm(question, default=False, abort=True, err=True)
-        reports = recover(table).rolled_back
+        reports = roll_back_failed_writes(table)
     if as_json:
         print_json(_document(plan, reports, is_dry_run=dry_run))
     else:

@@ -34,7 +34,7 @@ def show(path: str, *, as_json: bool, storage_options: Mapping[str, str]) -> Non
     Example: holdfast savepoints show lake/trips
     """
     # Loaded here because it needs Arrow, which other commands must not wait for.
-    from holdfast.services.savepoints import savepoints as all_savepoints
+    from holdfast.read.savepoints import savepoints as all_savepoints
 
     found = all_savepoints(opened(path, storage_options))[::-1]
     if as_json:
@@ -119,7 +119,7 @@ def rollback(
 
 
 def _find(table: OpenTable, time: str) -> Savepoint:
-    from holdfast.services.savepoints import savepoints as all_savepoints
+    from holdfast.read.savepoints import savepoints as all_savepoints
 
     for one in all_savepoints(table):
         if one.instant == time:

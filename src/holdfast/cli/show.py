@@ -27,6 +27,7 @@ from holdfast.timeline.timeline import Timeline, load_timeline
 if TYPE_CHECKING:
     from holdfast.services.leases import LeaseStatus
 
+SHARING = "being written, admits others"
 _PENDING = ("Instant", "Action", "State", "Owner", "Process", "Fate")
 _LEASES = ("Leased instant", "Owner", "Process", "Expires (UTC)", "State")
 
@@ -121,14 +122,19 @@ def _judged(
 ) -> Pending:
     begun = state.begun.get(time)
     liveness = Liveness.UNKNOWN if begun is None else table.host.liveness(begun.owner)
-    if action not in COMMIT_ACTIONS:
+    is_shared = begun is not None and begun.shared
+    if action is Action.RESTORE:
+        fate = "to be finished by the same restore"
+    elif action not in COMMIT_ACTIONS:
         fate = "to be finished"
     elif time in state.committed:
         fate = "committed, not shown yet"
     elif time in state.aborted:
         fate = f"being rolled back by {state.aborted[time].rollback}"
     elif liveness is Liveness.ALIVE:
-        fate = "being written"
+        fate = SHARING if is_shared else "being written"
+    elif is_shared and liveness is Liveness.UNKNOWN:
+        fate = "rolled back when its heartbeat has expired"
     else:
         fate = "rolled back at the next write"
     return Pending(time, action, reached, str(begun.owner) if begun else None, liveness, fate)
@@ -136,9 +142,15 @@ def _judged(
 
 def _warnings(table: OpenTable, pending: list[Pending], *, leftovers: int) -> list[str]:
     warnings: list[str] = []
-    running = sum(one.liveness is Liveness.ALIVE for one in pending)
+    sharing = sum(one.fate == SHARING for one in pending)
+    running = sum(one.liveness is Liveness.ALIVE for one in pending) - sharing
     unshown = sum(one.fate == "committed, not shown yet" for one in pending)
-    stopped = len(pending) - running - unshown
+    restoring = sum(one.action is Action.RESTORE for one in pending)
+    stopped = len(pending) - running - sharing - unshown - restoring
+    if restoring:
+        warnings.append("a restore is not finished; nobody can write until it is run again")
+    if sharing:
+        warnings.append(f"{counted(sharing, 'write')} running; those who write alone are refused meanwhile")
     if running:
         warnings.append(f"{counted(running, 'write')} running; others are refused until it ends")
     if unshown:

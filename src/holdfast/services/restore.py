@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.concurrency.heartbeats import judge
+from holdfast.concurrency.locks.open import recorded_lock
 from holdfast.config.write import HEARTBEAT_TIMEOUT_MS, FailedWritesPolicy
 from holdfast.errors import StorageUnavailable, TableDamaged, WriterActive
 from holdfast.format.ledger_entries import EntryKind, Revoked
@@ -33,7 +34,7 @@ from holdfast.services.targets import refuse_if_doomed, timeline_and_ledger
 from holdfast.storage.store import Store
 from holdfast.table.metadata_table import drop_metadata_table
 from holdfast.table.opened import OpenTable
-from holdfast.table.publish import publish_decided
+from holdfast.table.publish import shown_timeline
 from holdfast.table.restoring import forget_rollbacks, pending_restore
 from holdfast.table.steady import read_steadily
 from holdfast.table.view import load_view
@@ -51,6 +52,11 @@ def restore(table: OpenTable, to: Moment, *, timeout_ms: int = HEARTBEAT_TIMEOUT
     if the table is not afterwards what it was then; the restore is not
     completed in that case, and nobody can write.
     """
+    with recorded_lock(table).hold():
+        return _restore(table, to, timeout_ms)
+
+
+def _restore(table: OpenTable, to: Moment, timeout_ms: int) -> RestoreReport:
     began_ms = table.clock.elapsed_ms()
     timeline, state = _shown(table)
     target = restore_target(timeline, state, to).time
@@ -67,7 +73,7 @@ def restore(table: OpenTable, to: Moment, *, timeout_ms: int = HEARTBEAT_TIMEOUT
         if pending_restore(load_timeline(table.store), table.ledger.read()) == restoring:
             raise
         # Another process has finished the same restore and tidied up after it.
-        return restore(table, to, timeout_ms=timeout_ms)
+        return _restore(table, to, timeout_ms)
     _delete_late_files(table, doomed)
     timeline = load_timeline(table.store)
     if pending_restore(timeline, table.ledger.read()) == restoring:
@@ -88,8 +94,7 @@ def _shown(table: OpenTable) -> tuple[Timeline, LedgerState]:
     table.settings.check_writable()
     timeline, state = timeline_and_ledger(table)
     forget_rollbacks(table.store, timeline, state)
-    publish_decided(table, state, timeline)
-    return load_timeline(table.store), state
+    return shown_timeline(table, state), state
 
 
 def _decide(
@@ -103,7 +108,7 @@ def _decide(
     idle = _idle(table, (*begun.clustering, *begun.unfinished), timeout_ms)
 
     def decide(state: LedgerState) -> Decision | None:
-        timeline = load_timeline(table.store)
+        timeline = shown_timeline(table, state)
         check_restore(timeline, state, target)
         refuse_if_doomed(table, timeline, state, snapshot["path"])
         found = younger(table, timeline, state, target)

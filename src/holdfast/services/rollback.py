@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from holdfast.concurrency.heartbeats import HeartbeatState, HeartbeatStatus, judge
+from holdfast.concurrency.locks.open import recorded_lock
 from holdfast.config.write import HEARTBEAT_TIMEOUT_MS, FailedWritesPolicy
 from holdfast.errors import StorageUnavailable, TableDamaged, UnsupportedTable
 from holdfast.format.commits import decode_written_files
@@ -77,6 +78,12 @@ class Recovery:
     rolled_back: tuple[RollbackReport, ...]
     left: tuple[FailedWrite, ...]
     """Writes that may be running."""
+
+
+def roll_back_failed_writes(table: OpenTable) -> tuple[RollbackReport, ...]:
+    """Recover by hand, under the lock that the table's writers use."""
+    with recorded_lock(table).hold():
+        return recover(table).rolled_back
 
 
 def recover(
@@ -181,7 +188,7 @@ def failed_writes(table: OpenTable, timeline: Timeline, state: LedgerState) -> t
         elif time in found or aborted.rollback not in completed:
             found[time] = FailedWrite(time, aborted.action, None, aborted.rollback)
     first = timeline.instants[0].time if timeline.instants else None
-    clustering = _clustering(table, timeline)
+    clustering = pending_clustering(table, timeline)
     return tuple(
         sorted(
             # An aborted instant older than the active timeline was rolled back and archived.
@@ -368,7 +375,7 @@ def rollback_metadata(plan: RollbackPlan, rollback: InstantTime, *, took_ms: int
     )
 
 
-def _clustering(table: OpenTable, timeline: Timeline) -> frozenset[InstantTime]:
+def pending_clustering(table: OpenTable, timeline: Timeline) -> frozenset[InstantTime]:
     """Pending clustering: a plan to be carried out again, not a failed write."""
     return frozenset(
         instant.time

@@ -7,18 +7,17 @@ win. Whoever finds one that was decided and is inflight shows it; one that was
 never decided, or deleted only in part, is forgotten by the next write.
 """
 
-import datetime as dt
 import logging
 
 import pyarrow as pa
 
-from holdfast.errors import Refused, TableDamaged, UnknownInstant
+from holdfast.errors import Refused, UnknownInstant
 from holdfast.format.ledger_entries import EntryKind
-from holdfast.format.malformed import Malformed
-from holdfast.format.savepoints import SavepointMetadata, decode_savepoint, encode_savepoint
+from holdfast.format.savepoints import SavepointMetadata, encode_savepoint
 from holdfast.model.instant import Action, Instant, InstantTime, State, end_of
 from holdfast.model.names import in_partition, instant_file
 from holdfast.model.reports import Savepoint
+from holdfast.read.savepoints import decoded_savepoint, savepoint_report
 from holdfast.read.snapshot import Moment
 from holdfast.services.targets import commit_at, refuse_if_doomed, timeline_and_ledger
 from holdfast.storage.store import read_or_none
@@ -28,7 +27,7 @@ from holdfast.table.restoring import refuse_if_restoring
 from holdfast.table.steady import read_steadily
 from holdfast.table.view import load_view
 from holdfast.timeline.ledger import Decision, LedgerState
-from holdfast.timeline.timeline import Timeline, load_timeline, read_all_completed
+from holdfast.timeline.timeline import Timeline, load_timeline
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +48,7 @@ def create_savepoint(
     metadata = existing or SavepointMetadata(user, table.clock.now_ms(), comment, _files(table, commit.time))
     if existing is None:
         metadata = _decide(table, commit, metadata)
-    savepoint = _savepoint(commit.time, metadata)
+    savepoint = savepoint_report(commit.time, metadata)
     if (savepoint.user, savepoint.comment) != (user, comment):
         raise Refused(
             "the commit has a savepoint already",
@@ -59,17 +58,6 @@ def create_savepoint(
             hint="delete it first, or keep it",
         )
     return savepoint
-
-
-def savepoints(table: OpenTable) -> list[Savepoint]:
-    """All savepoints, oldest first; those that Apache Hudi made are among them."""
-    shown = [
-        i for i in load_timeline(table.store).instants if i.action is Action.SAVEPOINT and i.is_completed
-    ]
-    return [
-        _savepoint(instant.time, _decoded(content, instant.time))
-        for instant, content in read_all_completed(table.store, shown)
-    ]
 
 
 def delete_savepoint(table: OpenTable, time: InstantTime) -> None:
@@ -103,7 +91,7 @@ def _existing(table: OpenTable, timeline: Timeline, time: InstantTime) -> Savepo
     if instant is None or not instant.is_completed:
         return None
     content = read_or_none(table.store, instant_file(time, Action.SAVEPOINT, State.COMPLETED))
-    return None if content is None else _decoded(content, time)
+    return None if content is None else decoded_savepoint(content, time)
 
 
 def _files(table: OpenTable, time: InstantTime) -> dict[str, tuple[str, ...]]:
@@ -148,23 +136,4 @@ def _decide(table: OpenTable, commit: Instant, metadata: SavepointMetadata) -> S
         hide_savepoint(table, commit.time)
         raise UnknownInstant("the savepoint was deleted in the meantime", instant=commit.time)
     log.info("savepoint.created", extra={"instant": commit.time})
-    return _decoded(payload, commit.time)
-
-
-def _decoded(content: bytes, time: InstantTime) -> SavepointMetadata:
-    try:
-        return decode_savepoint(content)
-    except Malformed as error:
-        file = instant_file(time, Action.SAVEPOINT, State.COMPLETED)
-        raise TableDamaged("a savepoint cannot be read", file=file, cause=error) from error
-
-
-def _savepoint(time: InstantTime, metadata: SavepointMetadata) -> Savepoint:
-    return Savepoint(
-        instant=time,
-        user=metadata.user,
-        comment=metadata.comment,
-        created_at=dt.datetime.fromtimestamp(metadata.at_ms / 1000, dt.UTC),
-        files=sum(map(len, metadata.files.values())),
-        partitions=tuple(sorted(metadata.files)),
-    )
+    return decoded_savepoint(payload, commit.time)

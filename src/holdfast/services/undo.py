@@ -8,22 +8,30 @@ it, and then a rollback removes its traces as it does those of a failed write.
 from collections.abc import Callable
 
 from holdfast.concurrency.heartbeats import judge
+from holdfast.concurrency.locks.open import recorded_lock
 from holdfast.config.write import HEARTBEAT_TIMEOUT_MS, FailedWritesPolicy
 from holdfast.errors import Refused, UnknownInstant, WriteConflict, WriterActive
 from holdfast.format.ledger_entries import EntryKind, Revoked
 from holdfast.model.instant import Action, Instant, InstantTime, just_before, next_time
 from holdfast.model.reports import RollbackReport
 from holdfast.services.leases import append_taking_back, refuse_if_leased
-from holdfast.services.rollback import FailedWrite, failed_writes, recover, roll_back, sort_out
+from holdfast.services.rollback import (
+    FailedWrite,
+    failed_writes,
+    pending_clustering,
+    recover,
+    roll_back,
+    sort_out,
+)
 from holdfast.services.targets import refuse_if_doomed, timeline_and_ledger
 from holdfast.table.metadata_table import drop_metadata_table
 from holdfast.table.opened import OpenTable
-from holdfast.table.publish import publish_decided
+from holdfast.table.publish import shown_timeline
 from holdfast.table.restoring import refuse_if_restoring
 from holdfast.table.steady import read_steadily
 from holdfast.table.view import load_view
 from holdfast.timeline.ledger import Decision, LedgerState
-from holdfast.timeline.timeline import Timeline, load_timeline
+from holdfast.timeline.timeline import Timeline
 
 
 def roll_back_instant(
@@ -34,6 +42,11 @@ def roll_back_instant(
     `UnknownInstant` if there is no such write, `WriterActive` if it may be
     running, `Refused` if something stands in the way, and what.
     """
+    with recorded_lock(table).hold():
+        return _roll_back_instant(table, time, timeout_ms)
+
+
+def _roll_back_instant(table: OpenTable, time: InstantTime, timeout_ms: int) -> RollbackReport:
     timeline, state = _shown(table)
     failed = {write.time: write for write in failed_writes(table, timeline, state)}
     if time in failed:
@@ -44,9 +57,14 @@ def roll_back_instant(
 
 def undo(table: OpenTable) -> RollbackReport:
     """Take back the newest commit, after what dead writers left; or finish an undo that was begun."""
+    with recorded_lock(table).hold():
+        return _undo(table)
+
+
+def _undo(table: OpenTable) -> RollbackReport:
     newest = interrupted_undo(table) or _newest_commit(table)
     try:
-        return roll_back_instant(table, newest)
+        return _roll_back_instant(table, newest, HEARTBEAT_TIMEOUT_MS)
     except UnknownInstant as error:
         raise WriteConflict(
             "the commit was taken back by another process",
@@ -83,9 +101,7 @@ def _shown(table: OpenTable) -> tuple[Timeline, LedgerState]:
     table.settings.check_writable()
     timeline, state = timeline_and_ledger(table)
     refuse_if_restoring(timeline, state)
-    if publish_decided(table, state, timeline):
-        timeline = load_timeline(table.store)
-    return timeline, state
+    return shown_timeline(table, state), state
 
 
 def _roll_back_pending(table: OpenTable, write: FailedWrite, timeout_ms: int) -> RollbackReport:
@@ -115,7 +131,7 @@ def _take_back(
     def decide(state: LedgerState) -> Decision | None:
         if instant.time in state.aborted:
             return None
-        timeline = load_timeline(table.store)
+        timeline = shown_timeline(table, state)
         check(timeline, state)
         known = [time for time in (timeline.newest, state.newest) if time is not None]
         rollback = next_time(table.clock.now_ms(), max(known))
@@ -164,7 +180,7 @@ def _check(table: OpenTable, instant: Instant, timeline: Timeline, state: Ledger
             hint=f"delete the savepoint first: holdfast savepoint delete --commit {instant.time}",
         )
     refuse_if_leased(table, after=just_before(instant.time))
-    _refuse_if_planned_on(timeline)
+    _refuse_if_planned_on(table, timeline)
     # Raises SnapshotExpired or TableDamaged if the state before it is not there any more.
     before = read_steadily(
         table.store, lambda now: load_view(table.store, now).latest(just_before(instant.time))
@@ -172,12 +188,13 @@ def _check(table: OpenTable, instant: Instant, timeline: Timeline, state: Ledger
     refuse_if_doomed(table, timeline, state, before["path"])
 
 
-def _refuse_if_planned_on(timeline: Timeline) -> None:
+def _refuse_if_planned_on(table: OpenTable, timeline: Timeline) -> None:
     services = (Action.COMPACTION, Action.LOGCOMPACTION)
-    for other in timeline.instants:
-        if other.action in services and not other.is_completed:
-            raise Refused(
-                "a compaction is planned on this table",
-                instant=other.time,
-                hint="let it run first",
-            )
+    planned = [i.time for i in timeline.instants if i.action in services and not i.is_completed]
+    planned += pending_clustering(table, timeline)
+    if planned:
+        raise Refused(
+            "a compaction or clustering is planned on this table",
+            instant=min(planned),
+            hint="let it run first",
+        )

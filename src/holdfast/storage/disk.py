@@ -52,10 +52,20 @@ class Disk:
             os.close(descriptor)
 
     @contextmanager
-    def locked_folder(self, folder: str) -> Iterator[tuple[int, bool]]:
-        """The directory, and whether it could be locked. The lock ends with the block."""
+    def locked_folder(self, folder: str, path: str) -> Iterator[tuple[int, bool]]:
+        """The directory, and whether it could be locked; what the block changed is confirmed after it.
+
+        The lock ends before the change is confirmed: a process that is stopped
+        while the disk works must not keep everybody else waiting.
+        """
         with self.opened_folder(folder) as descriptor:
-            yield descriptor, self._lock(descriptor)
+            is_locked = self._lock(descriptor)
+            try:
+                yield descriptor, is_locked
+            finally:
+                if is_locked:
+                    self.lock(descriptor, fcntl.LOCK_UN)
+            self.confirm(descriptor, path)
 
     def in_folder(self, folder: str, act: Callable[[], T], *, path: str) -> T:
         """Do `act`, making the folder first if it is absent or was pruned in the meantime."""

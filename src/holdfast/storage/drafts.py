@@ -79,10 +79,9 @@ class Drafts:
         return self._disk.in_folder(folder, lambda: self._link(draft, folder, path), path=path)
 
     def overwrite(self, draft: Draft, folder_descriptor: int, *, path: str) -> None:
-        """Let the finished draft take the place of the file in the open folder, durable."""
+        """Let the finished draft take the place of the file in the open folder."""
         assert draft.place is not None, "only a draft with a name can take the place of a file"
         os.replace(draft.place, os.path.basename(path), dst_dir_fd=folder_descriptor)
-        self._disk.confirm(folder_descriptor, path)
 
     def sweep(self, name: str) -> bool:
         """Remove a staged draft if its writer is certainly gone.

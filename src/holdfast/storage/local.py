@@ -58,7 +58,7 @@ class LocalStore:
             self._drafts.finish(draft, path)
 
             def overwrite() -> None:
-                with self._disk.locked_folder(folder) as (descriptor, _):
+                with self._disk.locked_folder(folder, path) as (descriptor, _):
                     self._drafts.overwrite(draft, descriptor, path=path)
 
             self._disk.in_folder(folder, overwrite, path=path)
@@ -82,7 +82,7 @@ class LocalStore:
             _write_whole(draft.descriptor, content)
             self._drafts.finish(draft, path)
             try:
-                with self._disk.locked_folder(self._folder_of(path)) as (descriptor, is_locked):
+                with self._disk.locked_folder(self._folder_of(path), path) as (descriptor, is_locked):
                     if not is_locked:
                         raise StorageUnavailable("the file system cannot lock a directory", path=path)
                     if _version(os.stat(os.path.basename(path), dir_fd=descriptor)) != version:
@@ -103,10 +103,13 @@ class LocalStore:
     def delete(self, path: str) -> None:
         check_path(path)
         folder = self._folder_of(path)
-        with refusals(path), suppress(*_NO_SUCH_FILE), self._disk.locked_folder(folder) as (descriptor, _):
-            with suppress(*_NO_SUCH_FILE):
-                os.unlink(os.path.basename(path), dir_fd=descriptor)
-            self._disk.confirm(descriptor, path)
+        with (
+            refusals(path),
+            suppress(*_NO_SUCH_FILE),
+            self._disk.locked_folder(folder, path) as (descriptor, _),
+            suppress(*_NO_SUCH_FILE),
+        ):
+            os.unlink(os.path.basename(path), dir_fd=descriptor)
 
     def delete_all(self, paths: Iterable[str]) -> tuple[str, ...]:
         by_folder: dict[str, list[str]] = {}
@@ -215,7 +218,7 @@ class LocalStore:
         """Remove files of one directory, with one sync; those that would not go."""
         stuck: list[str] = []
         try:
-            with self._disk.locked_folder(folder) as (descriptor, _):
+            with self._disk.locked_folder(folder, children[0]) as (descriptor, _):
                 for path in children:
                     try:
                         os.unlink(os.path.basename(path), dir_fd=descriptor)
@@ -223,7 +226,6 @@ class LocalStore:
                         continue
                     except OSError:
                         stuck.append(path)
-                self._disk.confirm(descriptor, children[0])
         except _NO_SUCH_FILE:
             return []
         except OSError:

@@ -17,7 +17,7 @@ from holdfast.model.names import PARTITION_METAFILE, in_partition, instant_file
 from holdfast.table.opened import OpenTable
 from holdfast.table.rollback_plans import pending_plans
 from holdfast.timeline.ledger import LedgerState
-from holdfast.timeline.timeline import Timeline
+from holdfast.timeline.timeline import Timeline, load_timeline
 
 
 def publish_decided(table: OpenTable, state: LedgerState, timeline: Timeline) -> bool:
@@ -36,10 +36,16 @@ def publish_decided(table: OpenTable, state: LedgerState, timeline: Timeline) ->
                 _publish(table, time, action, payload=table.ledger.payload(slot))
         # It may have been taken back between our look into the ledger and the file's appearance.
         now = table.ledger.read()
-        for _, time, action in waiting:
+        for time, action in sorted(((time, action) for _, time, action in waiting), reverse=True):
             if time in now.aborted:
                 withdraw(table, time, action)
     return _publish_savepoints(table, state, timeline) or withdrawn or bool(waiting)
+
+
+def shown_timeline(table: OpenTable, state: LedgerState) -> Timeline:
+    """The timeline, with everything on it that `state` decided."""
+    timeline = load_timeline(table.store)
+    return load_timeline(table.store) if publish_decided(table, state, timeline) else timeline
 
 
 def withdraw(table: OpenTable, time: InstantTime, action: Action) -> None:
@@ -53,7 +59,8 @@ def _withdraw(table: OpenTable, state: LedgerState, timeline: Timeline) -> bool:
         for instant in timeline.completed_commits
         if (aborted := state.aborted.get(instant.time)) is not None and aborted.revoked_by is not None
     ]
-    for instant in ghosts:
+    # Newest first: on the way a reader sees states that were once committed, and no others.
+    for instant in reversed(ghosts):
         withdraw(table, instant.time, instant.action)
     return bool(ghosts)
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from msgspec import UNSET
 
 from holdfast.concurrency.heartbeats import Heartbeat
-from holdfast.concurrency.locks.lock import Lock
+from holdfast.concurrency.locks.lock import Hold, Lock
 from holdfast.concurrency.locks.open import open_lock
 from holdfast.config.write import WriteSettings
 from holdfast.errors import (
@@ -43,7 +43,7 @@ from holdfast.table.markers import delete_markers
 from holdfast.table.metadata_table import drop_metadata_table
 from holdfast.table.opened import OpenTable
 from holdfast.table.properties_file import read_settings
-from holdfast.table.publish import publish_decided
+from holdfast.table.publish import publish_decided, shown_timeline
 from holdfast.table.restoring import refuse_if_restoring
 from holdfast.timeline.cleans import pending_cleans
 from holdfast.timeline.ledger import Decision, LedgerState
@@ -235,9 +235,7 @@ def _write_files(
     refuse_if_fenced(state, instant)
     # Another write may have been decided after the recovery and before our BEGIN. What we are
     # about to build on must show it; what is committed from our BEGIN on is validated against.
-    timeline = load_timeline(table.store)
-    if publish_decided(table, state, timeline):
-        timeline = load_timeline(table.store)
+    timeline = shown_timeline(table, state)
     drop_metadata_table(table)
     return begin_validation(table, instant, slot, timeline), produce(instant)
 
@@ -283,10 +281,11 @@ def _decide(
     """Put COMMIT into the ledger and show it, unless the write has lost its right."""
     table, request = attempt.table, attempt.request
 
-    def decide(state: LedgerState) -> Decision | None:
+    def decide(state: LedgerState, hold: Hold) -> Decision | None:
         if instant in state.committed:
             return None
         validation.check(state, claim)
+        hold.refuse_if_lost()
         return Decision(
             kind=EntryKind.COMMIT,
             instant=instant,
@@ -295,8 +294,8 @@ def _decide(
             payload=payload,
         )
 
-    with attempt.lock.hold():
-        decided = table.ledger.append(decide)
+    with attempt.lock.hold() as hold:
+        decided = table.ledger.append(lambda state: decide(state, hold))
         _show(table, instant, decided)
     return decided
 

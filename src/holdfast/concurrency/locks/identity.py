@@ -7,7 +7,7 @@ table, and every later one must have the same.
 
 import msgspec
 
-from holdfast.config.locks import LockProvider
+from holdfast.config.locks import LockProvider, LockSettings
 from holdfast.errors import InvalidOption, TableDamaged
 from holdfast.storage.store import Store, read_or_none
 
@@ -19,17 +19,22 @@ _RESET = f"to change the lock, stop all writers and delete {IDENTITY_FILE}"
 class LockIdentity(msgspec.Struct, frozen=True):
     provider: LockProvider
     place: str
+    settings: LockSettings | None = None
+    """How the first writer opened it, so that those can who take commits back; not part of the identity."""
 
     def __str__(self) -> str:
         return f"{self.provider} at {self.place}"
+
+    def is_same(self, other: "LockIdentity") -> bool:
+        return (self.provider, self.place) == (other.provider, other.place)
 
 
 def check_identity(store: Store, identity: LockIdentity | None) -> None:
     """Refuse a lock other than the table's, or none where it has one; record it if it is the first."""
     if identity is not None and store.create(IDENTITY_FILE, msgspec.json.encode(identity)):
         return
-    recorded = _recorded(store)
-    if recorded == identity or recorded is None:
+    recorded = recorded_identity(store)
+    if recorded is None:
         return
     if identity is None:
         raise InvalidOption(
@@ -37,12 +42,14 @@ def check_identity(store: Store, identity: LockIdentity | None) -> None:
             lock=recorded,
             hint=f"set hoodie.write.lock.provider; {_RESET}",
         )
-    raise InvalidOption(
-        "the table is written under another lock", lock=recorded, given=identity, hint=f"use it; {_RESET}"
-    )
+    if not recorded.is_same(identity):
+        raise InvalidOption(
+            "the table is written under another lock", lock=recorded, given=identity, hint=f"use it; {_RESET}"
+        )
 
 
-def _recorded(store: Store) -> LockIdentity | None:
+def recorded_identity(store: Store) -> LockIdentity | None:
+    """The lock the table is written under; None if nobody has recorded one."""
     content = read_or_none(store, IDENTITY_FILE)
     if content is None:
         return None

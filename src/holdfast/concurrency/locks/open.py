@@ -2,8 +2,10 @@
 
 import importlib.util
 
+import msgspec
+
 from holdfast.concurrency.locks.file import FILE_NAME, FileForm
-from holdfast.concurrency.locks.identity import LockIdentity, check_identity
+from holdfast.concurrency.locks.identity import LockIdentity, check_identity, recorded_identity
 from holdfast.concurrency.locks.in_process import InProcessLock
 from holdfast.concurrency.locks.lease import LeaseForm, LeaseLock, Patience
 from holdfast.concurrency.locks.lock import NO_LOCK, Lock
@@ -23,8 +25,16 @@ def open_lock(table: OpenTable, settings: LockSettings | None) -> Lock:
         check_identity(table.store, None)
         return NO_LOCK
     lock, identity = _lock_of(table, settings)
-    check_identity(table.store, identity)
+    check_identity(table.store, msgspec.structs.replace(identity, settings=settings))
     return lock
+
+
+def recorded_lock(table: OpenTable) -> Lock:
+    """The lock that the table's writers use, for those who act on it without settings of their own."""
+    recorded = recorded_identity(table.store)
+    if recorded is None or recorded.settings is None:
+        return NO_LOCK
+    return _lock_of(table, recorded.settings)[0]
 
 
 def _lock_of(table: OpenTable, settings: LockSettings) -> tuple[Lock, LockIdentity]:

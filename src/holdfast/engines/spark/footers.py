@@ -1,61 +1,92 @@
 """Pruning by footers on Spark: which base files may hold one of very many keys."""
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from holdfast.engines.spark.session import own_interpreter
-from holdfast.files.key_footer import Verdict
+from holdfast.engines.spark.session import own_interpreter, spare_archives
+from holdfast.files.key_footer import KeyFooter, Verdict
 from holdfast.files.merge import opened_old_version
 from holdfast.model.reports import IndexReport
 from holdfast.storage.open import open_store
-from holdfast.storage.store import StoreLocation
-from holdfast.table.opened import OpenTable
+from holdfast.storage.store import Store, StoreLocation
 from holdfast.writes.layout import FileGroup
-from holdfast.writes.merge_task import MergeRequest
 
 _VERDICT = "path string, verdict string"
+_KEYS_AT_ONCE = 1_000_000
+_SAMPLE_KEYS = 1_000
+"""A file that holds many of the keys most likely holds one of so many."""
 
 
-def pruned_by_footers(
-    keys: DataFrame, candidates: Sequence[FileGroup], table: OpenTable, request: MergeRequest
-) -> tuple[list[FileGroup], IndexReport]:
-    """The file groups that may hold one of the keys, if the index asks footers at all."""
-    if not request.task.write.index_type.prunes_by_bloom or not candidates:
-        return list(candidates), IndexReport(file_groups=len(candidates))
-    task = _AskFooters(table.location, tuple(group.path for group in candidates))
+def asked_footers(
+    keys: DataFrame, groups: Sequence[FileGroup], location: StoreLocation
+) -> dict[FileGroup, Verdict]:
+    """Whether each file group may hold one of the keys. Every task reads the footers of all."""
+    task = _AskFooters(location, tuple(group.path for group in groups))
     with own_interpreter(keys.sparkSession):
         said = keys.mapInArrow(task, _VERDICT).distinct().collect()
-    verdicts: dict[str, set[str]] = {}
+    verdicts: dict[str, list[Verdict]] = {}
     for path, verdict in said:
-        verdicts.setdefault(path, set()).add(verdict)
-    maybe = [group for group in candidates if Verdict.MAYBE.name in verdicts.get(group.path, ())]
-    by_bloom = sum(
-        Verdict.NOT_IN_BLOOM.name in found and Verdict.MAYBE.name not in found for found in verdicts.values()
-    )
-    pruned = len(candidates) - len(maybe)
-    return maybe, IndexReport(
-        file_groups=len(candidates), pruned_by_range=pruned - by_bloom, pruned_by_bloom=by_bloom
+        verdicts.setdefault(path, []).append(Verdict[verdict])
+    return {group: _weakest(verdicts.get(group.path, ())) for group in groups}
+
+
+def index_report(verdicts: Iterable[Verdict]) -> IndexReport:
+    """What was asked and ruled out."""
+    told = list(verdicts)
+    return IndexReport(
+        file_groups=len(told),
+        pruned_by_range=told.count(Verdict.OUT_OF_RANGE),
+        pruned_by_bloom=told.count(Verdict.NOT_IN_BLOOM),
     )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+def _weakest(verdicts: Iterable[Verdict]) -> Verdict:
+    """What holds of all keys, given what holds of some each."""
+    return max(verdicts, key=lambda verdict: verdict.value, default=Verdict.OUT_OF_RANGE)
+
+
+@dataclass(frozen=True, slots=True)
 class _AskFooters:
     location: StoreLocation
     paths: tuple[str, ...]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        parts = [batch.column(0) for batch in batches if batch.num_rows > 0]
-        if not parts:
-            return
-        # A session may send texts with wide offsets.
-        keys = pa.concat_arrays(parts).cast(pa.string())
+        spare_archives()
         store = open_store(self.location)
-        for path in self.paths:
-            with opened_old_version(store, path) as old:
-                verdict = old.keys.verdict(keys)
-            yield pa.RecordBatch.from_arrays(
-                [pa.array([path]), pa.array([verdict.name])], names=["path", "verdict"]
-            )
+        verdicts: dict[str, Verdict] = {}
+        for keys in _gathered(batches):
+            for path in self.paths:
+                if verdicts.get(path) is not Verdict.MAYBE:
+                    said = _asked(store, path, keys)
+                    verdicts[path] = _weakest([said, verdicts.get(path, said)])
+        names = [verdict.name for verdict in verdicts.values()]
+        yield pa.RecordBatch.from_arrays(
+            [pa.array(list(verdicts), pa.string()), pa.array(names, pa.string())], names=["path", "verdict"]
+        )
+
+
+def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Array]:
+    """The keys, so many at a time that footers are read seldom and memory is bounded."""
+    parts: list[pa.Array] = []
+    for batch in batches:
+        # A session may send texts with wide offsets.
+        parts.append(batch.column(0).cast(pa.string()))
+        if sum(map(len, parts)) >= _KEYS_AT_ONCE:
+            yield pa.concat_arrays(parts)
+            parts = []
+    if sum(map(len, parts)) > 0:
+        yield pa.concat_arrays(parts)
+
+
+def _asked(store: Store, path: str, keys: pa.Array) -> Verdict:
+    with opened_old_version(store, path) as old:
+        footer: KeyFooter = old.keys
+    step = max(1, len(keys) // _SAMPLE_KEYS)
+    sample = keys.take(pa.array(np.arange(0, len(keys), step)))
+    if footer.verdict(sample) is Verdict.MAYBE:
+        return Verdict.MAYBE
+    return footer.verdict(keys)

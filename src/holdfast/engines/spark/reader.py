@@ -26,7 +26,8 @@ def read_frame(session: SparkSession, store: Store, snapshot: Snapshot, schema: 
     if not snapshot.paths:
         return session.createDataFrame([], spark_schema_of(schema))
     frames = [_frame(session, store, scan, schema) for scan in scans(store, snapshot, schema)]
-    return reduce(DataFrame.union, frames)
+    # The class to which a frame of Spark Connect belongs is another one in PySpark 3.5.
+    return reduce(lambda first, second: first.union(second), frames)
 
 
 def read_changes_frame(session: SparkSession, store: Store, changes: Changes, schema: pa.Schema) -> DataFrame:

@@ -2,13 +2,13 @@
 
 Usually a slot is a partition: the task that merges it looks for the keys
 itself, so rows travel once and nothing else does. Where a partition is too
-large for one task, or a key may be anywhere in the table, Spark joins the
-keys (never the rows) with those of the base files first, and a slot is one
-file group.
+large for one task, Spark joins the keys (never the rows) with those of the
+base files first, and a slot is one file group. With a global index Spark
+first looks for partitions that share a key; these are treated in that way.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -16,9 +16,10 @@ from pyspark.sql import functions as f
 from pyspark.sql.window import Window
 
 from holdfast.config.write import IndexType
-from holdfast.engines.spark.footers import pruned_by_footers
+from holdfast.engines.spark.footers import asked_footers, index_report
 from holdfast.engines.spark.keys import bucket_of_row, partition_path_of, quoted, record_key_of
 from holdfast.engines.spark.reader import read_frame
+from holdfast.files.key_footer import Verdict
 from holdfast.files.meta_columns import FILE_NAME, PARTITION_PATH, RECORD_KEY
 from holdfast.model.reports import IndexReport
 from holdfast.read.snapshot import Snapshot
@@ -29,6 +30,7 @@ from holdfast.writes.merge_task import REMOVES, TARGET, MergeRequest
 from holdfast.writes.task import IS_DELETED, has_removals
 
 _KEY = "_holdfast_key"
+_MARK = "_holdfast_mark"
 _PATH = "_holdfast_path"
 _FOUND = "_holdfast_found"
 _TARGETS = "_holdfast_targets"
@@ -37,7 +39,9 @@ _ACTIONS = "array<struct<target:string,removes:boolean>>"
 
 TASKS_PER_CORE = 4
 """So many that a core which was given the small ones does not idle long."""
-_BROADCAST_ROWS = 1_000_000
+_BROADCAST_KEYS = 1_000_000
+_BROADCAST_MARKS = 2_000_000
+_SLICES_MAX = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +58,75 @@ class Routed:
 def routed(rows: DataFrame, counts: Mapping[str, int], table: OpenTable, request: MergeRequest) -> Routed:
     """The rows with their slots. `counts` are the rows of each partition, where the rows say it."""
     write = request.task.write
-    if request.looks_up and write.index_type.is_global:
-        return _located(_keyed(rows, request), counts, frozenset(request.groups), table, request)
-    if request.combines and write.index_type.is_global:
-        rows = _keyed(rows, request).drop(_KEY)
+    if _is_global(request) and request.looks_up:
+        return _globally(rows, counts, table, request)
+    if _is_global(request) and request.combines:
+        rows = _keyed(rows, request)
+        if _ties(rows, counts).are_in_batch:
+            rows = _newest_of_each_key(rows, request)
+        rows = rows.drop(_KEY)
     else:
         rows = rows.withColumn(_PATH, partition_path_of(rows, request.task.table))
     if write.index_type is IndexType.BUCKET:
         return _by_bucket(rows, counts, request)
     crowded = _crowded_partitions(rows.sparkSession, counts, request) if request.looks_up else frozenset()
-    if crowded:
-        keyed = rows.withColumn(_KEY, record_key_of(rows, request.task.table))
-        # Rows of new partitions need no look-up, but can be spread in the same way.
-        return _located(keyed, counts, crowded | (counts.keys() - request.groups.keys()), table, request)
+    if not crowded:
+        return _by_partition(rows, counts, request)
+    keyed = rows.withColumn(_KEY, record_key_of(rows, request.task.table))
+    candidates = [group for path in crowded for group in request.groups[path]]
+    asked = _asked(keyed.where(_is_in(crowded)), candidates, table, request)
+    # Rows of new partitions need no look-up, but can be spread in the same way.
+    crowded |= counts.keys() - request.groups.keys()
+    route = _located(keyed, counts, crowded, _may_match(asked), table, request)
+    return replace(route, index=index_report(asked.values()))
+
+
+def _is_global(request: MergeRequest) -> bool:
+    """Whether a key may be in another partition than its row comes for."""
+    return request.task.write.index_type.is_global and bool(request.task.table.partition_by)
+
+
+def _globally(rows: DataFrame, counts: Mapping[str, int], table: OpenTable, request: MergeRequest) -> Routed:
+    """The rows with their slots, where their keys may be in other partitions than they come for."""
+    keyed = _keyed(rows, request)
+    groups = [group for members in request.groups.values() for group in members]
+    asked = _asked(keyed, groups, table, request)
+    candidates = _may_match(asked)
+    if not _says_partition(rows, request):
+        route = _located(keyed, counts, frozenset(request.groups), candidates, table, request)
+        return replace(route, index=index_report(asked.values()))
+    ties = _ties(keyed, counts, _hits(rows.sparkSession, candidates, table, request))
+    if ties.are_in_batch:
+        keyed = _newest_of_each_key(keyed, request)
+    located = ties.partitions | _crowded_partitions(rows.sparkSession, counts, request)
+    if not located:
+        route = _by_partition(keyed, counts, request)
+    else:
+        located |= counts.keys() - request.groups.keys()
+        candidates = [group for group in candidates if group.partition in located]
+        route = _located(keyed, counts, located, candidates, table, request)
+    # Tasks tell of the partitions they look into themselves.
+    looked_into = counts.keys() - located
+    report = index_report(verdict for group, verdict in asked.items() if group.partition not in looked_into)
+    return replace(route, index=report)
+
+
+def _asked(
+    keyed: DataFrame, groups: Sequence[FileGroup], table: OpenTable, request: MergeRequest
+) -> dict[FileGroup, Verdict]:
+    """Whether each file group may hold a key of the rows; each may, if the index asks no footers."""
+    if not groups or not request.task.write.index_type.prunes_by_bloom:
+        return dict.fromkeys(groups, Verdict.MAYBE)
+    keys = keyed.select(_KEY).coalesce(parallelism(keyed.sparkSession))
+    return asked_footers(keys, groups, table.location)
+
+
+def _may_match(asked: Mapping[FileGroup, Verdict]) -> list[FileGroup]:
+    return [group for group, verdict in asked.items() if verdict is Verdict.MAYBE]
+
+
+def _by_partition(rows: DataFrame, counts: Mapping[str, int], request: MergeRequest) -> Routed:
+    """Slots of one partition, or of one new file group where there are many of these."""
     targets = {path: _targets(path, count, request) for path, count in counts.items()}
     spread = {path: files for path, files in targets.items() if len(files) > 1}
     if not spread:
@@ -117,58 +177,106 @@ def parallelism(session: SparkSession) -> int:
     context = getattr(session, "_sc", None)
     if context is not None:
         return max(1, int(context.defaultParallelism))
-    told = session.conf.get("spark.default.parallelism", None)
-    return max(1, int(told or session.conf.get("spark.sql.shuffle.partitions") or 1))
+    # A session of Spark Connect has no context, but its server makes as many slices of a range.
+    slices = session.range(_SLICES_MAX).select(f.spark_partition_id()).distinct()
+    return max(1, slices.count())
+
+
+def _says_partition(rows: DataFrame, request: MergeRequest) -> bool:
+    return set(request.task.table.partition_by) <= set(rows.columns)
 
 
 def _keyed(rows: DataFrame, request: MergeRequest) -> DataFrame:
-    """The rows with key and partition, reduced to one per key in the whole table."""
+    """The rows with their keys and partitions; null where they do not say the partition."""
     table = request.task.table
-    has_path = set(table.partition_by) <= set(rows.columns)
-    keyed = rows.withColumn(_KEY, record_key_of(rows, table))
-    keyed = keyed.withColumn(
-        _PATH, partition_path_of(rows, table) if has_path else f.lit(None).cast("string")
-    )
-    if not table.partition_by or not has_path:
-        return keyed  # Rows of one key meet in one task, which reduces them.
-    many = keyed.groupBy(_KEY).agg(f.count_distinct(_PATH).alias(_FOUND)).filter(f.col(_FOUND) > 1)
-    if many.limit(1).count() == 0:
-        return keyed
-    order = (
-        [f.col(quoted(table.ordering)).desc_nulls_last()] if table.ordering in rows.columns else [f.lit(0)]
-    )
-    rank = f.row_number().over(Window.partitionBy(_KEY).orderBy(*order))
+    path = partition_path_of(rows, table) if _says_partition(rows, request) else f.lit(None).cast("string")
+    return rows.withColumn(_KEY, record_key_of(rows, table)).withColumn(_PATH, path)
+
+
+def _newest_of_each_key(keyed: DataFrame, request: MergeRequest) -> DataFrame:
+    """One row per key in the whole table. The rows travel for it once more."""
+    ordering = request.task.table.ordering
+    order = f.col(quoted(ordering)).desc_nulls_last() if ordering in keyed.columns else f.lit(0)
+    rank = f.row_number().over(Window.partitionBy(_KEY).orderBy(order))
     return keyed.withColumn(_FOUND, rank).filter(f.col(_FOUND) == 1).drop(_FOUND)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ties:
+    """Partitions that have a key in common."""
+
+    partitions: frozenset[str]
+    """Rows come for one, and their key is stored in another, or rows with it come for another, too."""
+    are_in_batch: bool
+    """Whether rows with one key come for several partitions."""
+
+
+def _ties(keyed: DataFrame, counts: Mapping[str, int], hits: DataFrame | None = None) -> _Ties:
+    """What ties partitions together, looking at the rows and at what is stored.
+
+    Keys are compared by their hashes, which are shorter: two keys that only
+    look alike tie two partitions for nothing.
+    """
+    mark = f.xxhash64(_KEY).alias(_MARK)
+    marks = keyed.select(mark, _PATH).persist()
+    try:
+        met = marks.select(_MARK, f.col(_PATH).alias("partition"), f.lit(True).alias("is_in_batch"))
+        if hits is not None:
+            met = met.union(hits.select(mark, "partition", f.lit(False)))
+        is_small = sum(counts.values()) <= _BROADCAST_MARKS
+        tied = met.join(f.broadcast(marks) if is_small else marks, _MARK)
+        tied = tied.where(f.col("partition") != f.col(_PATH))
+        both = f.explode(f.array("partition", _PATH)).alias("partition")
+        said = tied.select(both, "is_in_batch").distinct().collect()
+    finally:
+        marks.unpersist()
+    return _Ties(frozenset(row[0] for row in said), any(row[1] for row in said))
+
+
+def _is_in(partitions: frozenset[str]) -> Column:
+    return f.col(_PATH).isin(*partitions)
 
 
 def _located(
     rows: DataFrame,
     counts: Mapping[str, int],
     partitions: frozenset[str],
+    candidates: Sequence[FileGroup],
     table: OpenTable,
     request: MergeRequest,
 ) -> Routed:
-    """The rows with the file groups that hold their keys, looked for in these partitions."""
-    is_global = request.task.write.index_type.is_global
-    match = [_KEY] if is_global else [_KEY, _PATH]
-    few = sum(counts.values()) <= _BROADCAST_ROWS
-    # Spark shuffles into two hundred parts unless told otherwise, and keeps them in what it caches.
-    tasks = TASKS_PER_CORE * parallelism(rows.sparkSession)
-    keys = rows.select(*match).distinct().coalesce(tasks)
-    candidates = [group for path in sorted(partitions) for group in request.groups.get(path, ())]
-    candidates, report = pruned_by_footers(keys.select(_KEY), candidates, table, request)
+    """The rows with the file groups that hold their keys, those of other partitions with none.
+
+    `candidates` are the file groups of these partitions that may hold a key.
+    Rows that do not say their partition may belong to any.
+    """
+    match = [_KEY] if _is_global(request) else [_KEY, _PATH]
+    has_path = _says_partition(rows, request)
+    asking = [count for path, count in counts.items() if path in partitions or not has_path]
+    few = sum(asking) <= _BROADCAST_KEYS
+    keys = (rows.where(_is_in(partitions)) if has_path else rows).select(*match)
     hits = _hits(rows.sparkSession, candidates, table, request)
-    matched = hits.join(f.broadcast(keys) if few else keys, match).groupBy(*match)
-    found = matched.agg(f.collect_list(f.struct("target", "partition", "stored")).alias(_FOUND))
-    found = found.coalesce(tasks).persist()
+    matched = hits.join(f.broadcast(keys) if few else keys, match, "left_semi")
+    hit = f.struct("target", "partition", "stored")
+    if _is_global(request):
+        # Spark shuffles into two hundred parts unless told otherwise, and keeps them in what it caches.
+        tasks = TASKS_PER_CORE * parallelism(rows.sparkSession)
+        found = matched.groupBy(*match).agg(f.collect_list(hit).alias(_FOUND)).coalesce(tasks)
+    else:
+        found = matched.select(*match, f.array(hit).alias(_FOUND))
+    found = found.persist()
     joined = rows.join(f.broadcast(found) if few else found, match, "left")
-    new = _new_rows(found, counts, request) if not request.removes else {}
+    coming = {path: count for path, count in counts.items() if path in partitions}
+    new = _new_rows(found, coming) if not request.removes else {}
     spread = {
         path: insertion_targets(request.groups.get(path, ()), n, request.task.write)
         for path, n in new.items()
     }
     joined = _with_targets(joined, spread)
-    actions = _actions(rows, request, partitions)
+    actions = _actions(rows, request)
+    if has_path:
+        looks = f.array(_action(f.lit(None).cast("string"), removes=False)).cast(_ACTIONS)
+        actions = f.when(_is_in(partitions), actions).otherwise(looks)
     placed = joined.withColumn(_ACTION, f.explode(actions))
     placed = placed.withColumn(TARGET, f.col(_ACTION)["target"]).withColumn(
         REMOVES, f.col(_ACTION)["removes"]
@@ -179,7 +287,7 @@ def _located(
         .otherwise(f.xxhash64(TARGET))
     )
     slots = len(candidates) + sum(map(len, spread.values())) + len(counts)
-    return Routed(_with_slot(placed, slot), slots, report, held=(found,))
+    return Routed(_with_slot(placed, slot), slots, IndexReport(), held=(found,))
 
 
 def _hits(
@@ -203,7 +311,7 @@ def _hits(
     )
 
 
-def _new_rows(found: DataFrame, counts: Mapping[str, int], request: MergeRequest) -> dict[str, int]:
+def _new_rows(found: DataFrame, counts: Mapping[str, int]) -> dict[str, int]:
     """About how many rows of each partition are new."""
     partition = f.col(_FOUND)[0]["partition"]
     known = {row[0]: row[1] for row in found.groupBy(partition).count().toLocalIterator()}
@@ -229,29 +337,24 @@ def _chosen_target() -> Column:
     return f.get(f.col(_TARGETS), _choice().cast("int"))
 
 
-def _actions(rows: DataFrame, request: MergeRequest, partitions: frozenset[str]) -> Column:
+def _actions(rows: DataFrame, request: MergeRequest) -> Column:
     """What is done with a row: pairs of a base file and whether the row only removes its key there."""
-    is_global = request.task.write.index_type.is_global
     nothing = f.array().cast(_ACTIONS)
     chosen = _action(f.coalesce(_chosen_target(), f.lit("")), removes=False)
     removes = f.lit(request.removes)
     if has_removals(request.task.schema) and IS_DELETED in rows.columns and not request.removes:
         removes = f.coalesce(f.col(IS_DELETED), f.lit(False))
-    moves = is_global and request.task.write.moves_records and not request.removes
+    moves = _is_global(request) and request.task.write.moves_records and not request.removes
     leaves = (lambda x: (x["partition"] != f.col(_PATH)) & ~removes) if moves else (lambda x: f.lit(False))
     wins = _wins(request)
     kept = f.filter(_FOUND, lambda x: ~leaves(x) | wins(x))
     known = f.transform(kept, lambda x: f.struct(x["target"].alias("target"), leaves(x).alias("removes")))
     is_new = ~removes & ~f.exists(_FOUND, lambda x: ~leaves(x) | ~wins(x))
-    located = f.when(
+    return f.when(
         f.col(_FOUND).isNull(), f.when(removes, nothing).otherwise(f.array(chosen).cast(_ACTIONS))
     ).otherwise(
         f.concat(known.cast(_ACTIONS), f.when(is_new, f.array(chosen).cast(_ACTIONS)).otherwise(nothing))
     )
-    if is_global:
-        return located
-    looks = f.array(_action(f.lit(None).cast("string"), removes=False)).cast(_ACTIONS)
-    return f.when(f.col(_PATH).isin(*partitions), located).otherwise(looks)
 
 
 def _action(target: Column, *, removes: bool) -> Column:

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from zipimport import zipimporter
 
 from pyspark.sql import SparkSession
 
@@ -73,3 +74,15 @@ def own_interpreter(session: SparkSession) -> Iterator[None]:
         yield
     finally:
         context.pythonExec = before
+
+
+def spare_archives() -> None:
+    """In a worker: let Spark not read the directories of its archives anew before the next task.
+
+    PySpark 4.0 invalidates the import system before each, and Python before
+    3.12 then reads thousands of names in Spark's own jar at once: a tenth of a
+    second. Importers that are gone are made again from what was read already.
+    """
+    for path, importer in list(sys.path_importer_cache.items()):
+        if isinstance(importer, zipimporter):
+            del sys.path_importer_cache[path]

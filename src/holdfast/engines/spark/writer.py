@@ -25,7 +25,7 @@ from holdfast.config.table import TableSettings
 from holdfast.engines.spark.jobs import Jobs
 from holdfast.engines.spark.keys import partition_path_of, quoted
 from holdfast.engines.spark.routing import TASKS_PER_CORE, parallelism, routed
-from holdfast.engines.spark.session import own_interpreter
+from holdfast.engines.spark.session import own_interpreter, spare_archives
 from holdfast.engines.spark.types import arrow_schema_of
 from holdfast.errors import HoldfastError, InvalidRequest, StorageUnavailable
 from holdfast.files.partition_column import partition_column
@@ -138,6 +138,7 @@ class _SparkTask:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # Spark gives each task one core; Arrow would start a thread per core of the machine.
         pa.set_cpu_count(1)
+        spare_archives()
         try:
             for told in self.body(open_store(self.location), task_identity(), batches):
                 yield _encoded(_Outcome(stat=told) if isinstance(told, WriteStat) else _Outcome(index=told))
