@@ -128,9 +128,9 @@ def draft(
 ) -> Draft:
     """The fate of each file in the partitions that have to be looked at."""
     partitions: Collection[str] | None = None
-    if settings.incremental and window.earliest is not None:
+    if settings.incremental and window.start is not None:
         partitions = examined_partitions(
-            table.store, found.timeline, found.last, earliest=window.earliest, savepoints=found.savepoints
+            table.store, found.timeline, found.last, start=window.start, savepoints=found.savepoints
         )
     view = _view(table, found.timeline, partitions)
     selected, passed_over = _selection(view, settings)
@@ -252,7 +252,8 @@ def _fates(
         settings=settings,
         replaced=view.replaced,
         saved_files=saved_files(table, state, found.savepoints),
-        leased=(*leased, *found.pinned),
+        leased=leased,
+        claimed=found.pinned,
         partitions=partitions,
     )
 

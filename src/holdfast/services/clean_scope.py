@@ -53,7 +53,7 @@ def examined_partitions(
     timeline: Timeline,
     last: LastClean | None,
     *,
-    earliest: InstantTime,
+    start: InstantTime,
     savepoints: Collection[InstantTime],
 ) -> frozenset[str] | None:
     """The partitions in which there may be something to clean; None means all.
@@ -66,7 +66,7 @@ def examined_partitions(
         return None
     if last.earliest not in {commit.time for commit in timeline.completed_commits}:
         return None
-    return last.revisit | _touched(store, commits_between(timeline, last.earliest, earliest))
+    return last.revisit | _touched(store, commits_between(timeline, last.earliest, start))
 
 
 def commits_between(timeline: Timeline, first: InstantTime, until: InstantTime) -> list[Instant]:
