@@ -1,11 +1,13 @@
 """Arguments that several commands share, and the table they name."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 import click
 
 from holdfast.clock import SystemClock
+from holdfast.errors import InvalidRequest
 from holdfast.host import SystemHost
 from holdfast.storage.open import location_of, open_store
 from holdfast.table.opened import OpenTable, open_existing
@@ -35,6 +37,33 @@ def table_command(function: Function) -> Function:
     ):
         function = decorate(function)
     return function
+
+
+def asking(function: Function) -> Function:
+    """Give a command that shows a plan first the options to agree to it, or to stop there.
+
+    A document is never mixed with a question.
+    """
+
+    @wraps(function)
+    def without_question(*arguments: Any, as_json: bool, yes: bool, dry_run: bool, **others: Any) -> None:
+        if as_json and not (yes or dry_run):
+            raise InvalidRequest("--json does not ask", hint="add --yes, or --dry-run to see the plan")
+        function(*arguments, as_json=as_json, yes=yes, dry_run=dry_run, **others)
+
+    decorated: Any = without_question
+    for decorate in (
+        click.option("--dry-run", is_flag=True, help="Show the plan, and stop."),
+        click.option("--yes", is_flag=True, help="Carry out the plan without asking."),
+    ):
+        decorated = decorate(decorated)
+    return cast(Function, decorated)
+
+
+def ask(question: str, *, yes: bool) -> None:
+    """Go on only if the answer is yes."""
+    if not yes:
+        click.confirm(question, default=False, abort=True, err=True)
 
 
 def limit_option(help_text: str) -> Callable[[Function], Function]:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from holdfast.cleaner import clean_settings
-from holdfast.cli.arguments import limit_option, opened, pairs, table_command
+from holdfast.cli.arguments import ask, limit_option, opened, pairs, table_command
 from holdfast.cli.output import Bytes, counted, print_json, print_line, print_table
 from holdfast.model.reports import CleanFile, CleanPlan, CleanReport
 from holdfast.read.history import CleanRecord, clean_record, clean_records
@@ -100,6 +100,7 @@ def showpartitions(path: str, *, time: str, as_json: bool, storage_options: Mapp
 )
 @click.option("--explain", is_flag=True, help="Say of every file why it goes or stays.")
 @click.option("--dry-run", is_flag=True, help="Show the plan, and stop.")
+@click.option("--yes", is_flag=True, help="Do not ask; only a terminal is asked.")
 def run(
     path: str,
     *,
@@ -107,6 +108,7 @@ def run(
     props: str | None,
     explain: bool,
     dry_run: bool,
+    yes: bool,
     as_json: bool,
     storage_options: Mapping[str, str],
 ) -> None:
@@ -124,11 +126,15 @@ def run(
 
     settings = clean_settings(conf, props)
     table = opened(path, storage_options)
-    plan = plan_clean(table, settings.clean) if explain or dry_run else None
+    # A script that cleans every hour need not answer; a person sees what goes.
+    asks = not (yes or dry_run or as_json) and sys.stdin.isatty()
+    plan = plan_clean(table, settings.clean) if explain or dry_run or asks else None
     if plan is not None and not as_json:
         _print_plan(plan, is_explained=explain)
     report: CleanReport | None = None
     if not dry_run:
+        if plan is not None and plan.doomed:
+            ask(f"Delete {counted(len(plan.doomed), 'file')}?", yes=not asks)
         with _progress() as progress:
             report = clean_by_hand(table, settings, progress=progress)
     if as_json:

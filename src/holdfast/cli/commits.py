@@ -5,9 +5,9 @@ from dataclasses import asdict, dataclass
 
 import click
 
-from holdfast.cli.arguments import limit_option, opened, table_command
+from holdfast.cli.arguments import asking, limit_option, opened, table_command
 from holdfast.cli.output import Bytes, print_json, print_line, print_table
-from holdfast.cli.restore import asking, refuse_to_ask, run_rollback
+from holdfast.cli.restore import run_rollback
 from holdfast.format.commits import NO_PREVIOUS_COMMIT, WriteStat
 from holdfast.read.history import CommitRecord, commit_record, commit_records
 
@@ -153,7 +153,6 @@ def rollback(
     from holdfast.services.targets import exact_instant
     from holdfast.services.undo import roll_back_instant
 
-    refuse_to_ask(as_json=as_json, yes=yes, dry_run=dry_run)
     table = opened(path, storage_options)
     run_rollback(
         preview_rollback(table, exact_instant(time)),

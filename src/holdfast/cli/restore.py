@@ -2,42 +2,18 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import TypeVar
 
 import click
 
-from holdfast.cli.arguments import opened, table_command
+from holdfast.cli.arguments import ask, asking, opened, table_command
 from holdfast.cli.output import Bytes, counted, print_json, print_line, print_table
 from holdfast.cli.rollbacks import print_reports, report_document
-from holdfast.errors import Conflict, InvalidRequest
+from holdfast.errors import Conflict
 from holdfast.model.instant import InstantTime
 from holdfast.model.reports import RestorePlan, RestoreReport, RollbackReport, TakenBack
 from holdfast.table.opened import OpenTable
 
-Function = TypeVar("Function", bound=Callable[..., None])
-
 _HEADER = ("Instant", "Action", "State", "Records", "Files", "Size")
-
-
-def asking(function: Function) -> Function:
-    """Give a command that shows a plan first the options to agree to it, or to stop there."""
-    for decorate in (
-        click.option("--dry-run", is_flag=True, help="Show the plan, and stop."),
-        click.option("--yes", is_flag=True, help="Carry out the plan without asking."),
-    ):
-        function = decorate(function)
-    return function
-
-
-def refuse_to_ask(*, as_json: bool, yes: bool, dry_run: bool) -> None:
-    """A document is never mixed with a question."""
-    if as_json and not (yes or dry_run):
-        raise InvalidRequest("--json does not ask", hint="add --yes, or --dry-run to see the plan")
-
-
-def ask(question: str, *, yes: bool) -> None:
-    if not yes:
-        click.confirm(question, default=False, abort=True, err=True)
 
 
 @click.command
@@ -56,7 +32,6 @@ def restore(
     \b
     Example: holdfast restore lake/trips --to 20240131093000123 --dry-run
     """
-    refuse_to_ask(as_json=as_json, yes=yes, dry_run=dry_run)
     run_restore(opened(path, storage_options), to, yes=yes, dry_run=dry_run, as_json=as_json)
 
 
@@ -75,7 +50,6 @@ def undo(path: str, *, yes: bool, dry_run: bool, as_json: bool, storage_options:
     from holdfast.services.previews import preview_undo
     from holdfast.services.undo import roll_back_instant
 
-    refuse_to_ask(as_json=as_json, yes=yes, dry_run=dry_run)
     table = opened(path, storage_options)
     # Not whatever is the newest after the question, but the commit that was shown.
     run_rollback(

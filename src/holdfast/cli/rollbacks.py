@@ -5,11 +5,10 @@ from dataclasses import asdict, dataclass
 
 import click
 
-from holdfast.cli.arguments import opened, table_command
+from holdfast.cli.arguments import ask, asking, opened, table_command
 from holdfast.cli.output import counted, print_json, print_line, print_table
 from holdfast.concurrency.heartbeats import heartbeats
 from holdfast.config.write import FailedWritesPolicy
-from holdfast.errors import InvalidRequest
 from holdfast.model.instant import Instant
 from holdfast.model.reports import RollbackReport
 from holdfast.read.history import RollbackRecord, rollback_records
@@ -79,8 +78,7 @@ def show(path: str, *, as_json: bool, storage_options: Mapping[str, str]) -> Non
 
 @rollbacks.command("run")
 @table_command
-@click.option("--yes", is_flag=True, help="Roll back without asking.")
-@click.option("--dry-run", is_flag=True, help="Show what would be rolled back, and stop.")
+@asking
 def run(path: str, *, yes: bool, dry_run: bool, as_json: bool, storage_options: Mapping[str, str]) -> None:
     """Roll back the failed writes of the table at PATH now, instead of at the next write.
 
@@ -91,17 +89,14 @@ def run(path: str, *, yes: bool, dry_run: bool, as_json: bool, storage_options: 
     \b
     Example: holdfast rollbacks run lake/trips --dry-run
     """
-    if as_json and not (yes or dry_run):
-        raise InvalidRequest("--json does not ask", hint="add --yes, or --dry-run to see the plan")
     table = opened(path, storage_options)
     plan = _plan(table)
     if not as_json:
         _print_plan(plan)
     reports: tuple[RollbackReport, ...] = ()
     if not dry_run:
-        if plan.doomed and not yes:
-            question = f"Roll back {counted(len(plan.doomed), 'failed write')}?"
-            click.confirm(question, default=False, abort=True, err=True)
+        if plan.doomed:
+            ask(f"Roll back {counted(len(plan.doomed), 'failed write')}?", yes=yes)
         reports = roll_back_failed_writes(table)
     if as_json:
         print_json(_document(plan, reports, is_dry_run=dry_run))

@@ -5,11 +5,12 @@ from dataclasses import asdict
 
 import click
 
-from holdfast.cli.arguments import opened, table_command
+from holdfast.cli.arguments import ask, asking, opened, table_command
 from holdfast.cli.output import counted, iso, print_json, print_line, print_table
-from holdfast.cli.restore import ask, asking, refuse_to_ask, run_restore
+from holdfast.cli.restore import run_restore
 from holdfast.errors import UnknownInstant
 from holdfast.model.reports import Savepoint
+from holdfast.read.savepoints import savepoints as all_savepoints
 from holdfast.table.opened import OpenTable
 
 _HEADER = ("SavepointTime", "User", "Comments", "Created (UTC)", "Files", "Partitions")
@@ -33,9 +34,6 @@ def show(path: str, *, as_json: bool, storage_options: Mapping[str, str]) -> Non
     \b
     Example: holdfast savepoints show lake/trips
     """
-    # Loaded here because it needs Arrow, which other commands must not wait for.
-    from holdfast.read.savepoints import savepoints as all_savepoints
-
     found = all_savepoints(opened(path, storage_options))[::-1]
     if as_json:
         print_json({"savepoints": [_document(one) for one in found]})
@@ -64,6 +62,7 @@ def create(
     \b
     Example: holdfast savepoint create lake/trips --comments "before the migration"
     """
+    # Loaded here because it needs Arrow, which other commands must not wait for.
     from holdfast.services.savepoints import create_savepoint
 
     made = create_savepoint(opened(path, storage_options), time, user=user, comment=comments)
@@ -87,7 +86,6 @@ def delete(
     """
     from holdfast.services.savepoints import delete_savepoint
 
-    refuse_to_ask(as_json=as_json, yes=yes, dry_run=dry_run)
     table = opened(path, storage_options)
     found = _find(table, time)
     if not as_json:
@@ -113,14 +111,11 @@ def rollback(
     \b
     Example: holdfast savepoint rollback lake/trips --savepoint 20240131093000123
     """
-    refuse_to_ask(as_json=as_json, yes=yes, dry_run=dry_run)
     table = opened(path, storage_options)
     run_restore(table, _find(table, time).instant, yes=yes, dry_run=dry_run, as_json=as_json)
 
 
 def _find(table: OpenTable, time: str) -> Savepoint:
-    from holdfast.read.savepoints import savepoints as all_savepoints
-
     for one in all_savepoints(table):
         if one.instant == time:
             return one

@@ -5,11 +5,11 @@ from dataclasses import asdict
 
 import click
 
-from holdfast.cli.arguments import opened, table_command
+from holdfast.cli.arguments import ask, asking, opened, table_command
 from holdfast.cli.failures import DONE, EXIT_CODES, FAILED
 from holdfast.cli.output import counted, print_json, print_line, print_table
 from holdfast.cli.rollbacks import print_reports, report_document
-from holdfast.errors import InvalidRequest, TableDamaged
+from holdfast.errors import TableDamaged
 from holdfast.model.reports import Finding, RepairReport, Severity, VerifyReport
 from holdfast.services.repair_plan import RepairPlan, plan_repair
 from holdfast.table.opened import OpenTable
@@ -42,8 +42,7 @@ def verify(path: str, *, as_json: bool, storage_options: Mapping[str, str]) -> N
 
 @click.command("repair")
 @table_command
-@click.option("--yes", is_flag=True, help="Repair without asking.")
-@click.option("--dry-run", is_flag=True, help="Show what would be done, and stop.")
+@asking
 @click.option("--undo", metavar="ID", help="Put back what the repair with this id moved.")
 def repair(
     path: str,
@@ -62,8 +61,6 @@ def repair(
     \b
     Example: holdfast repair lake/trips --dry-run
     """
-    if as_json and not (yes or dry_run):
-        raise InvalidRequest("--json does not ask", hint="add --yes, or --dry-run to see the plan")
     table = opened(path, storage_options)
     if undo is None:
         _repair(table, yes=yes, dry_run=dry_run, as_json=as_json)
@@ -83,9 +80,8 @@ def _repair(table: OpenTable, *, yes: bool, dry_run: bool, as_json: bool) -> Non
     done = RepairReport(quarantine=None, moved=(), rolled_back=(), left=plan.left)
     if not dry_run:
         count = len(plan.moved) + len(plan.finished)
-        if count and not yes:
-            question = f"Repair {counted(count, 'finding')}?"
-            click.confirm(question, default=False, abort=True, err=True)
+        if count:
+            ask(f"Repair {counted(count, 'finding')}?", yes=yes)
         done = mend(table, report)
     if as_json:
         print_json(_repair_document(plan, done, is_dry_run=dry_run))
@@ -103,9 +99,7 @@ def _undo(table: OpenTable, quarantine: str, *, yes: bool, dry_run: bool, as_jso
         _print_paths("to be put back", paths)
     put_back: tuple[str, ...] = ()
     if not dry_run:
-        if not yes:
-            question = f"Put back {counted(len(paths), 'file')}?"
-            click.confirm(question, default=False, abort=True, err=True)
+        ask(f"Put back {counted(len(paths), 'file')}?", yes=yes)
         put_back = undo_repair(table, quarantine)
     if as_json:
         print_json({"dry_run": dry_run, "quarantine": quarantine, "planned": paths, "put_back": put_back})

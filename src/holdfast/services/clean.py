@@ -24,11 +24,10 @@ from holdfast.services.clean_execution import Progress, carry_out, encoded, no_p
 from holdfast.services.clean_plan import Circumstances, Draft, circumstances, draft, window_of
 from holdfast.services.clean_scope import commits_between
 from holdfast.services.rollback import recover
-from holdfast.services.targets import timeline_and_ledger
 from holdfast.table.opened import OpenTable
 from holdfast.table.publish import publish_decided
 from holdfast.table.restoring import refuse_if_restoring
-from holdfast.table.steady import read_steadily
+from holdfast.table.steady import read_steadily, timeline_and_ledger
 from holdfast.timeline.cleans import completed_cleans, pending_cleans
 from holdfast.timeline.ledger import Decision, LedgerState
 from holdfast.timeline.timeline import Timeline, load_timeline

@@ -37,12 +37,12 @@ from holdfast.model.reports import CleanReport
 from holdfast.services.clean_plan import leased_files, saved_files, savepointed
 from holdfast.services.clean_scope import LEASED, REVISIT, SAVEPOINTED
 from holdfast.services.leases import leased_instants
-from holdfast.services.targets import timeline_and_ledger
 from holdfast.table.clean_plans import planned_paths, read_clean_plan
 from holdfast.table.markers import instants_with_markers, read_markers
 from holdfast.table.metadata_table import drop_metadata_table
 from holdfast.table.opened import OpenTable
 from holdfast.table.publish import ensure_metafile
+from holdfast.table.steady import timeline_and_ledger
 
 log = logging.getLogger(__name__)
 

@@ -37,10 +37,9 @@ from holdfast.services.clean_scope import (
     last_clean,
 )
 from holdfast.services.leases import leased_instants
-from holdfast.services.targets import timeline_and_ledger
 from holdfast.storage.store import read_or_none
 from holdfast.table.opened import OpenTable
-from holdfast.table.steady import read_steadily
+from holdfast.table.steady import read_steadily, timeline_and_ledger
 from holdfast.table.view import SLICES, View, view_of
 from holdfast.timeline.ledger import LedgerState
 from holdfast.timeline.timeline import Timeline

@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 
-from holdfast.model.instant import Action, InstantTime
+from holdfast.model.instant import Action, InstantTime, end_of
 from holdfast.table.restoring import pending_restore
 from holdfast.timeline.ledger import Aborted, LedgerState
 from holdfast.timeline.timeline import Timeline
-
-_SECONDS_DIGITS = 14
 
 
 class Fate(Enum):
@@ -59,11 +57,11 @@ class Fates:
         if aborted.rollback in self._finished_rollbacks:
             return True
         instants = self.timeline.instants
-        return bool(instants) and _padded(aborted.rollback) < _padded(instants[0].time)
+        return bool(instants) and end_of(aborted.rollback) < end_of(instants[0].time)
 
     def is_before_timeline(self, time: InstantTime) -> bool:
         """Whether commits of that time may have been archived."""
-        return self._first is not None and _padded(time) < _padded(self._first)
+        return self._first is not None and end_of(time) < end_of(self._first)
 
     @cached_property
     def _first(self) -> InstantTime | None:
@@ -94,8 +92,3 @@ class Fates:
         return frozenset(
             i.time for i in self.timeline.instants if i.action is Action.ROLLBACK and i.is_completed
         )
-
-
-def _padded(time: InstantTime) -> str:
-    """Instants of old tables end with the second; they count as its last millisecond."""
-    return time if len(time) > _SECONDS_DIGITS else time + "999"

@@ -40,11 +40,11 @@ from holdfast.host import Owner
 from holdfast.model.instant import Action, Instant, InstantTime, end_of, just_before
 from holdfast.model.names import LEASE_FOLDER
 from holdfast.read.snapshot import Moment
-from holdfast.services.targets import commit_at, timeline_and_ledger
+from holdfast.services.targets import commit_at
 from holdfast.storage.store import Store, StoredFile
 from holdfast.table.clean_plans import doomed_file
 from holdfast.table.opened import OpenTable
-from holdfast.table.steady import read_steadily
+from holdfast.table.steady import read_steadily, timeline_and_ledger
 from holdfast.table.view import load_view
 from holdfast.timeline.ledger import Decision, LedgerState
 from holdfast.timeline.timeline import Timeline

@@ -7,10 +7,10 @@ from holdfast.model.instant import InstantTime, State
 from holdfast.model.names import in_partition, instant_file
 from holdfast.model.reports import TakenBack
 from holdfast.services.rollback import FailedWrite, failed_writes, plan_rollback
-from holdfast.services.targets import timeline_and_ledger
 from holdfast.services.undo import check_undo, interrupted_undo
 from holdfast.storage.store import read_or_none
 from holdfast.table.opened import OpenTable
+from holdfast.table.steady import timeline_and_ledger
 from holdfast.timeline.ledger import LedgerState
 
 

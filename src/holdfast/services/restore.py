@@ -30,14 +30,14 @@ from holdfast.read.snapshot import Moment
 from holdfast.services.leases import append_taking_back, refuse_if_leased
 from holdfast.services.restore_plan import check_restore, restore_target, snapshot_at, younger
 from holdfast.services.rollback import FailedWrite, carry_out, rollback_metadata, sort_out
-from holdfast.services.targets import refuse_if_doomed, timeline_and_ledger
+from holdfast.services.targets import refuse_if_doomed
 from holdfast.storage.store import Store
 from holdfast.table.metadata_table import drop_metadata_table
 from holdfast.table.opened import OpenTable
 from holdfast.table.publish import shown_timeline
 from holdfast.table.restoring import forget_rollbacks, pending_restore
-from holdfast.table.steady import read_steadily
-from holdfast.table.view import load_view
+from holdfast.table.steady import read_steadily, timeline_and_ledger
+from holdfast.table.view import view_of
 from holdfast.timeline.ledger import Aborted, Decision, LedgerState, Restoring
 from holdfast.timeline.timeline import Timeline, load_timeline, read_all_completed
 
@@ -249,7 +249,7 @@ def _prove(
     left = _files_of(paths, revoked)
     if len(left) > 0:
         raise _unproven("a file that was taken back is still there", file=left[0].as_py())
-    now = load_view(table.store, timeline).latest()["path"].combine_chunks()
+    now = view_of(table.store, timeline, paths).latest()["path"].combine_chunks()
     then = snapshot["path"].combine_chunks()
     for one, other in ((now, then), (then, now), (then, paths)):
         differing = one.filter(pc.invert(pc.is_in(one, other)))

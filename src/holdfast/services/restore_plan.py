@@ -15,9 +15,10 @@ from holdfast.read.snapshot import Moment
 from holdfast.services.leases import refuse_if_leased
 from holdfast.services.previews import taken_back
 from holdfast.services.rollback import FailedWrite, failed_writes
-from holdfast.services.targets import commit_at, instant_named, refuse_if_doomed, timeline_and_ledger
+from holdfast.services.targets import commit_at, instant_named, refuse_if_doomed
 from holdfast.table.opened import OpenTable
 from holdfast.table.restoring import pending_restore, refuse_if_restoring
+from holdfast.table.steady import timeline_and_ledger
 from holdfast.table.view import View, load_view
 from holdfast.timeline.ledger import LedgerState
 from holdfast.timeline.timeline import Timeline

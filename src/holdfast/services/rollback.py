@@ -51,6 +51,7 @@ from holdfast.table.opened import OpenTable
 from holdfast.table.publish import publish_decided, withdraw
 from holdfast.table.restoring import forget_rollbacks, refuse_if_restoring
 from holdfast.table.rollback_plans import pending_plans, read_plan
+from holdfast.table.steady import timeline_and_ledger
 from holdfast.timeline.ledger import Aborted, Decision, LedgerState
 from holdfast.timeline.timeline import Timeline, load_timeline
 
@@ -98,11 +99,7 @@ def recover(
     restore is pending.
     """
     table.settings.check_writable()
-    # The ledger is read before the timeline, too: from then on this process folds every
-    # entry itself, and no checkpoint can hide the outcome of an instant seen pending below.
-    table.ledger.read()
-    timeline = load_timeline(table.store)
-    state = table.ledger.read()
+    timeline, state = timeline_and_ledger(table)
     refuse_if_restoring(timeline, state)
     if publish_decided(table, state, timeline):
         timeline = load_timeline(table.store)
@@ -210,8 +207,8 @@ def roll_back(
     """Abort the write in the ledger, then remove its traces.
 
     None if the write was committed in the meantime, and is published then, or
-    if a restore took it back. A crash at any point leaves a rollback that the next caller of
-    `recover` finishes.
+    if a restore took it back. A crash at any point leaves a rollback that the
+    next caller of `recover` finishes.
     """
     began_ms = table.clock.elapsed_ms()
     state = abort(table, write.time, write.action, adopt=write.rollback, reason=reason)

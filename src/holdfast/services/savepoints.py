@@ -19,12 +19,12 @@ from holdfast.model.names import in_partition, instant_file
 from holdfast.model.reports import Savepoint
 from holdfast.read.savepoints import decoded_savepoint, savepoint_report
 from holdfast.read.snapshot import Moment
-from holdfast.services.targets import commit_at, refuse_if_doomed, timeline_and_ledger
+from holdfast.services.targets import commit_at, refuse_if_doomed
 from holdfast.storage.store import read_or_none
 from holdfast.table.opened import OpenTable
 from holdfast.table.publish import hide_savepoint, publish_decided
 from holdfast.table.restoring import refuse_if_restoring
-from holdfast.table.steady import read_steadily
+from holdfast.table.steady import read_steadily, timeline_and_ledger
 from holdfast.table.view import load_view
 from holdfast.timeline.ledger import Decision, LedgerState
 from holdfast.timeline.timeline import Timeline, load_timeline

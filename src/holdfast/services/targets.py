@@ -14,15 +14,7 @@ from holdfast.table.clean_plans import doomed_file
 from holdfast.table.opened import OpenTable
 from holdfast.timeline.cleans import completed_cleans
 from holdfast.timeline.ledger import LedgerState
-from holdfast.timeline.timeline import Timeline, load_timeline
-
-
-def timeline_and_ledger(table: OpenTable) -> tuple[Timeline, LedgerState]:
-    """Both as they are now; whatever the timeline shows is decided in the ledger."""
-    # Read before the timeline, too: no checkpoint can then hide the outcome of an instant seen pending.
-    table.ledger.read()
-    timeline = load_timeline(table.store)
-    return timeline, table.ledger.read()
+from holdfast.timeline.timeline import Timeline
 
 
 def instant_named(moment: Moment) -> InstantTime | None:

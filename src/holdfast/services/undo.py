@@ -23,12 +23,12 @@ from holdfast.services.rollback import (
     roll_back,
     sort_out,
 )
-from holdfast.services.targets import refuse_if_doomed, timeline_and_ledger
+from holdfast.services.targets import refuse_if_doomed
 from holdfast.table.metadata_table import drop_metadata_table
 from holdfast.table.opened import OpenTable
 from holdfast.table.publish import shown_timeline
 from holdfast.table.restoring import refuse_if_restoring
-from holdfast.table.steady import read_steadily
+from holdfast.table.steady import read_steadily, timeline_and_ledger
 from holdfast.table.view import load_view
 from holdfast.timeline.ledger import Decision, LedgerState
 from holdfast.timeline.timeline import Timeline

@@ -5,11 +5,21 @@ from typing import TypeVar
 
 from holdfast.errors import SnapshotExpired, TableDamaged
 from holdfast.storage.store import Store
+from holdfast.table.opened import OpenTable
+from holdfast.timeline.ledger import LedgerState
 from holdfast.timeline.timeline import Timeline, load_timeline
 
 T = TypeVar("T")
 
 _ATTEMPTS = 5
+
+
+def timeline_and_ledger(table: OpenTable) -> tuple[Timeline, LedgerState]:
+    """Both as they are now; whatever the timeline shows is decided in the ledger."""
+    # Read before the timeline, too: no checkpoint can then hide the outcome of an instant seen pending.
+    table.ledger.read()
+    timeline = load_timeline(table.store)
+    return timeline, table.ledger.read()
 
 
 def read_steadily(store: Store, read: Callable[[Timeline], T]) -> T:

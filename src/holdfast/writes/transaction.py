@@ -62,7 +62,6 @@ log = logging.getLogger(__name__)
 
 _BEGIN_ATTEMPTS = 5
 _PUBLISH_ATTEMPTS = 3
-_DELETES_DUPLICATES = WriteSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +244,7 @@ def _prepared(table: OpenTable, request: WriteRequest, instant: InstantTime, con
     # Another program may have upgraded the table, or built a metadata table, since the write began.
     read_settings(table.store).check_writable()
     drop_metadata_table(table)
-    _delete_unclaimed(table, instant, contents.written.stats, request.settings)
+    _delete_unclaimed(table, instant, contents.written.stats, refuses=request.settings.refuses_duplicates)
     by_partition: dict[str, list[WriteStat]] = {}
     for stat in contents.written.stats:
         by_partition.setdefault(stat.partition_path or "", []).append(stat)
@@ -318,12 +317,12 @@ def _show(table: OpenTable, instant: InstantTime, decided: LedgerState) -> None:
 
 
 def _delete_unclaimed(
-    table: OpenTable, instant: InstantTime, stats: Sequence[WriteStat], settings: WriteSettings
+    table: OpenTable, instant: InstantTime, stats: Sequence[WriteStat], *, refuses: bool
 ) -> None:
     """Delete files of attempts that do not count; or refuse to commit beside them, if asked to."""
     committed = frozenset(stat.path for stat in stats if stat.path is not None)
     unclaimed = unclaimed_files(table, instant, committed=committed)
-    found = [path for path in unclaimed if settings.refuses_duplicates and table.store.stat(path) is not None]
+    found = [path for path in unclaimed if refuses and table.store.stat(path) is not None]
     if found:
         raise Refused(
             "a task left a file beside the one that counts",
@@ -342,7 +341,7 @@ def _delete_markers(table: OpenTable, instant: InstantTime, stats: Sequence[Writ
     An attempt may have finished a file after the first look and kept it,
     because the commit was not visible yet. From now on it is.
     """
-    _delete_unclaimed(table, instant, stats, _DELETES_DUPLICATES)
+    _delete_unclaimed(table, instant, stats, refuses=False)
     delete_markers(table.store, instant)
 
 
