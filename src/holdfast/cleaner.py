@@ -53,8 +53,8 @@ def clean_settings(conf: Mapping[str, str], props: str | None = None) -> WriteSe
     return WriteSettings.from_options({**_without_older_names(options, conf), **conf})
 
 
-def run_cleaner(path: str, settings: WriteSettings) -> CleanReport | None:
-    """Clean the table at the path; None if there is nothing to do."""
+def run_cleaner(path: str, settings: WriteSettings) -> CleanReport:
+    """Clean the table at the path."""
     # Loaded here because it needs Arrow, which a look at the options must not wait for.
     from holdfast.services.clean import clean_by_hand
 
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except HoldfastError as error:
         log.error("clean.failed: %s", error)
         return 1
-    if report is None:
+    if report.instant is None:
         log.info("clean.nothing")
         return 0
     for one in (*report.resumed, report):

@@ -304,15 +304,15 @@ class Table:
 
         return leases(self._opened)
 
-    def plan_clean(self, *, options: Mapping[str, str] | None = None) -> CleanPlan:
+    def plan_clean(self, options: Mapping[str, str] | None = None) -> CleanPlan:
         """What `clean` would delete and leave, and why, of every data file. Changes nothing."""
         from holdfast.config.write import WriteSettings
         from holdfast.services.clean_plan import plan_clean
 
         return plan_clean(self._opened, WriteSettings.from_options(options).clean)
 
-    def clean(self, *, options: Mapping[str, str] | None = None) -> CleanReport | None:
-        """Delete the versions of files that nobody needs any more; None if there are none.
+    def clean(self, options: Mapping[str, str] | None = None) -> CleanReport:
+        """Delete the versions of files that nobody needs any more.
 
         What dead writers left is rolled back before, and cleans that were
         interrupted are finished. Savepoints and leases keep what they name.

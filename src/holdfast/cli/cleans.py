@@ -139,7 +139,7 @@ def run(
             report = clean_by_hand(table, settings, progress=progress)
     if as_json:
         print_json(_document(plan, report, is_dry_run=dry_run))
-    elif not dry_run:
+    elif report is not None:
         _print_report(report)
 
 
@@ -182,8 +182,8 @@ def _file_rows(files: Sequence[CleanFile], fate: str) -> list[tuple[object, ...]
     return [(file.path, Bytes(file.size), fate, file.reason) for file in files]
 
 
-def _print_report(report: CleanReport | None) -> None:
-    if report is None:
+def _print_report(report: CleanReport) -> None:
+    if report.instant is None:
         print_line("nothing to clean")
         return
     for one in (*report.resumed, report):

@@ -234,16 +234,17 @@ class CleanPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanReport:
-    """A clean that was carried out."""
+    """What a clean did."""
 
-    instant: InstantTime
-    earliest_commit_to_retain: InstantTime | None
-    deleted: tuple[str, ...]
-    absent: tuple[str, ...]
+    instant: InstantTime | None = None
+    """None if there was nothing to clean."""
+    earliest_commit_to_retain: InstantTime | None = None
+    deleted: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
     """Files of the plan that were gone before; an earlier attempt at the same clean deletes some."""
-    failed: tuple[str, ...]
+    failed: tuple[str, ...] = ()
     """Files that storage did not delete; the next clean tries again."""
-    bytes_freed: int
-    took_ms: int
+    bytes_freed: int = 0
+    took_ms: int = 0
     resumed: tuple["CleanReport", ...] = ()
     """Older cleans that were not finished and have been now."""

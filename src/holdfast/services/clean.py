@@ -64,12 +64,12 @@ def clean(
 
 def clean_by_hand(
     table: OpenTable, settings: WriteSettings, *, progress: Progress = no_progress
-) -> CleanReport | None:
-    """As `clean`, with the settings of a write to the same table."""
+) -> CleanReport:
+    """As `clean`, with the settings of a write to the same table; the report is empty if nothing was done."""
     if not settings.clean.services_enabled:
-        return None
+        return CleanReport()
     is_never = settings.failed_writes_policy is FailedWritesPolicy.NEVER
-    return clean(
+    report = clean(
         table,
         settings.clean,
         lock=settings.lock,
@@ -78,6 +78,7 @@ def clean_by_hand(
         timeout_ms=settings.heartbeat_timeout_ms,
         progress=progress,
     )
+    return report or CleanReport()
 
 
 def clean_after_recovery(
