@@ -26,6 +26,7 @@ PAGES = [
     "docs/migrate.md",
     "docs/going-back.md",
     "docs/many-writers.md",
+    "docs/cleaning.md",
 ]
 _BLOCK = re.compile(r"^```(python|sh|text)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)#]+?)\)")
@@ -104,6 +105,7 @@ def test_every_link_of_a_page_leads_somewhere(page):
         "docs/guarantees.md",
         "docs/many-writers.md",
         "docs/going-back.md",
+        "docs/cleaning.md",
         "docs/internals/invariants.md",
         "docs/internals/testing.md",
     ],
