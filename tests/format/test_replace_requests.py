@@ -6,16 +6,26 @@ import pytest
 
 from holdfast.format.avro import encode_container
 from holdfast.format.malformed import Malformed
-from holdfast.format.replace_requests import ReplaceRequest, decode_replace_request, encode_replace_request
+from holdfast.format.replace_requests import (
+    ClusteringInput,
+    ReplaceRequest,
+    decode_replace_request,
+    encode_replace_request,
+)
 
 OVERWRITE = ReplaceRequest(operation_type=None, is_clustering=False)
+BASE = "a-0_0-1-1_20240707001301554.parquet"
+LOG = ".b-0_20240707001301554.log.1_0-2-2"
 
 
 def clustering_request(operation_type):
     """A request with a plan, written under the schema that our own requests embed."""
     schema = json.loads(fastavro.reader(io.BytesIO(encode_replace_request())).metadata["avro.schema"])
-    slice_info = {"fileId": "a-0", "dataFilePath": "file:/t/a-0_0-1-1_20240707001301554.parquet"}
-    group = {"slices": [slice_info], "metrics": {"TOTAL_IO_MB": 1.0}, "numOutputFileGroups": 1}
+    slices = [
+        {"fileId": "a-0", "dataFilePath": f"file:/t/{BASE}"},
+        {"fileId": "b-0", "dataFilePath": "", "deltaFilePaths": [f"p/{LOG}"], "partitionPath": "p"},
+    ]
+    group = {"slices": slices, "metrics": {"TOTAL_IO_MB": 1.0}, "numOutputFileGroups": 1}
     plan = {
         "inputGroups": [group],
         "strategy": {"strategyParams": {"a": "b"}},
@@ -38,14 +48,17 @@ def test_an_empty_file_is_the_request_of_an_overwrite():
     assert decode_replace_request(b"") == OVERWRITE
 
 
-def test_the_request_of_a_clustering_is_told_apart():
+def test_the_request_of_a_clustering_tells_what_it_clusters():
+    inputs = ClusteringInput("a-0", "", (BASE,)), ClusteringInput("b-0", "p", (LOG,))
+
     assert decode_replace_request(clustering_request("CLUSTER")) == ReplaceRequest(
-        "CLUSTER", is_clustering=True
+        "CLUSTER", is_clustering=True, inputs=inputs
     )
+    assert [path for one in inputs for path in one.paths] == [BASE, f"p/{LOG}"]
 
 
 def test_a_plan_without_operation_is_still_a_clustering():
-    assert decode_replace_request(clustering_request(None)) == ReplaceRequest(None, is_clustering=True)
+    assert decode_replace_request(clustering_request(None)).is_clustering
 
 
 @pytest.mark.parametrize("field_type", ["string", {"type": "map", "values": "int"}])

@@ -85,6 +85,11 @@ class TableSettings:
         return _names(self.properties.get("hoodie.table.metadata.partitions", ""))
 
     @property
+    def archive_folder(self) -> str:
+        """Where archived instants are, below the folder of the timeline."""
+        return self.properties.get("hoodie.archivelog.folder", "").strip("/ ") or "archived"
+
+    @property
     def key_generator(self) -> str:
         """The generator's class: one of `KeyGenerator` if it is known."""
         return key_generators.stored_generator(self.properties)
@@ -129,6 +134,15 @@ class TableSettings:
             columns=", ".join(self.partition_by),
             hint="add the property to the table, such as city:SIMPLE,ts:TIMESTAMP",
         )
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether `check_writable` lets it pass."""
+        try:
+            self.check_writable()
+        except UnsupportedTable:
+            return False
+        return True
 
     def check_writable(self) -> None:
         """Refuse what a writer that does not know the feature would break."""

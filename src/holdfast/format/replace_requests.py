@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast.format.avro import STRING, array_of, decode_container, encode_container, map_of, optional
 from holdfast.format.malformed import Malformed
+from holdfast.model.names import in_partition
 
 _CLUSTER = "CLUSTER"
 
@@ -63,7 +64,7 @@ _PLAN_SCHEMA: dict[str, Any] = {
     ],
 }
 
-_REQUEST_SCHEMA: dict[str, Any] = {
+REQUEST_SCHEMA: dict[str, Any] = {
     "type": "record",
     "name": "HoodieRequestedReplaceMetadata",
     "namespace": "org.apache.hudi.avro.model",
@@ -77,15 +78,31 @@ _REQUEST_SCHEMA: dict[str, Any] = {
 
 
 @dataclass(frozen=True, slots=True)
+class ClusteringInput:
+    """One file slice that a clustering is to rewrite."""
+
+    file_id: str
+    partition: str
+    files: tuple[str, ...]
+    """The names of its base file, if it has one, and of its log files."""
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return tuple(in_partition(self.partition, name) for name in self.files)
+
+
+@dataclass(frozen=True, slots=True)
 class ReplaceRequest:
     operation_type: str | None
     is_clustering: bool
+    inputs: tuple[ClusteringInput, ...] = ()
+    """What it clusters."""
 
 
 def encode_replace_request() -> bytes:
     """The request of a replacecommit that overwrites: every field is null."""
     nothing = {"operationType": None, "clusteringPlan": None, "extraMetadata": None, "version": None}
-    return encode_container(_REQUEST_SCHEMA, nothing)
+    return encode_container(REQUEST_SCHEMA, nothing)
 
 
 def decode_replace_request(content: bytes) -> ReplaceRequest:
@@ -99,9 +116,33 @@ def decode_replace_request(content: bytes) -> ReplaceRequest:
         raise Malformed(f"the record is not a replace request: {error}") from error
     # Either sign suffices: a plan taken for a failed write would be rolled back.
     is_clustering = wire.clustering_plan is not None or wire.operation_type == _CLUSTER
-    return ReplaceRequest(wire.operation_type, is_clustering)
+    groups = (wire.clustering_plan.input_groups if wire.clustering_plan is not None else None) or []
+    inputs = tuple(_input(one) for group in groups for one in group.slices or [])
+    return ReplaceRequest(wire.operation_type, is_clustering, inputs)
+
+
+class _Slice(msgspec.Struct, rename="camel"):
+    file_id: str
+    data_file_path: str | None = None
+    delta_file_paths: list[str] | None = None
+    partition_path: str | None = None
+
+
+class _Group(msgspec.Struct, rename="camel"):
+    slices: list[_Slice] | None = None
+
+
+class _Plan(msgspec.Struct, rename="camel"):
+    input_groups: list[_Group] | None = None
 
 
 class _Request(msgspec.Struct, rename="camel"):
     operation_type: str | None
-    clustering_plan: dict[str, Any] | None
+    clustering_plan: _Plan | None
+
+
+def _input(one: _Slice) -> ClusteringInput:
+    paths = (one.data_file_path, *(one.delta_file_paths or ()))
+    # They are absolute, as of where the table was when it was planned.
+    names = tuple(path.rpartition("/")[2] for path in paths if path)
+    return ClusteringInput(one.file_id, one.partition_path or "", names)

@@ -14,6 +14,7 @@ TEMP_FOLDER = ".hoodie/.temp"
 HEARTBEAT_FOLDER = ".hoodie/.heartbeat"
 LEDGER_FOLDER = ".hoodie/.holdfast/ledger"
 CHECKPOINT_FOLDER = ".hoodie/.holdfast/checkpoint"
+LEDGER_FLOOR = ".hoodie/.holdfast/floor"
 PLANS_FOLDER = ".hoodie/.holdfast/plans"
 LEASE_FOLDER = ".hoodie/.holdfast/leases"
 QUARANTINE_FOLDER = ".hoodie/.holdfast/quarantine"
@@ -24,6 +25,7 @@ PARTITION_METAFILE = ".hoodie_partition_metadata"
 _INSTANT_FILE = re.compile(r"([0-9]+)\.([a-z]+)(?:\.(requested|inflight))?")
 _BASE_FILE = re.compile(r"([^_/]+)_([0-9]+-[0-9]+-[0-9]+)_([0-9]+)\.parquet")
 _LOG_FILE = re.compile(r"\.[^_/]+_[0-9]+\.log\.[0-9]+(?:_[0-9]+-[0-9]+-[0-9]+)?(?:\.cdc)?")
+_ARCHIVE = re.compile(r"\.commits_\.archive\.([0-9]+)(?:_.*)?")
 _MARKER = re.compile(r"(.+)\.marker\.(CREATE|MERGE|APPEND)")
 
 BASE_FILE_PATTERN = (
@@ -31,6 +33,11 @@ BASE_FILE_PATTERN = (
     r"_(?P<token>[0-9]+-[0-9]+-[0-9]+)_(?P<instant>[0-9]+)\.parquet$"
 )
 """The path of a base file, for matching whole columns of paths at once."""
+LOG_FILE_PATTERN = (
+    r"^(?:(?P<partition>.*)/)?\.(?P<file_id>[^_/]+)_(?P<instant>[0-9]+)"
+    r"\.log\.[0-9]+(?:_[0-9]+-[0-9]+-[0-9]+)?(?:\.cdc)?$"
+)
+"""The path of a log file; the instant is that of the file slice, not of the write."""
 
 
 SHOWN_AS = {Action.COMPACTION: Action.COMMIT, Action.LOGCOMPACTION: Action.DELTACOMMIT}
@@ -115,6 +122,17 @@ def parse_marker(relative: str) -> tuple[str, str] | None:
 def stored_plan(clean: InstantTime) -> str:
     """Where the plan of a clean waits until the ledger has decided on it."""
     return f"{PLANS_FOLDER}/{clean}.{Action.CLEAN}"
+
+
+def archive_file(folder: str, number: int) -> str:
+    """The path of an archive in the folder where the table keeps them."""
+    return f"{META_FOLDER}/{folder}/.commits_.archive.{number}_1-0-1"
+
+
+def parse_archive(name: str) -> int | None:
+    """The number of an archive; None if a file is none."""
+    match = _ARCHIVE.fullmatch(name)
+    return int(match[1]) if match else None
 
 
 def heartbeat_path(instant: InstantTime) -> str:

@@ -54,11 +54,13 @@ def clean(
     """Roll back what dead writers left, finish pending cleans, and clean; None if there is nothing to do.
 
     The report is that of the newest clean carried out. `Refused` while a
-    restore is pending.
+    restore is pending. In a table that Holdfast cannot write to, as those of
+    merge-on-read, what dead writers left is left to the program that wrote it.
     """
     held = open_lock(table, lock)
-    with held.hold():
-        recover(table, policy=failed_writes, timeout_ms=timeout_ms)
+    if table.settings.is_writable:
+        with held.hold():
+            recover(table, policy=failed_writes, timeout_ms=timeout_ms)
     return clean_after_recovery(table, settings, lock=held, progress=progress)
 
 

@@ -42,6 +42,7 @@ from holdfast.table.markers import instants_with_markers, read_markers
 from holdfast.table.metadata_table import drop_metadata_table
 from holdfast.table.opened import OpenTable
 from holdfast.table.publish import ensure_metafile
+from holdfast.table.slices import named_files, slice_keys
 from holdfast.table.steady import timeline_and_ledger
 
 log = logging.getLogger(__name__)
@@ -158,7 +159,11 @@ def _unprotected(table: OpenTable, plan: StoredCleanPlan) -> StoredCleanPlan:
         [saved_files(table, state, saved), leased_files(table, timeline, leased, list(plan.files))]
     )
     doomed = pa.array(planned_paths(plan), pa.string())
-    hit = frozenset(doomed.filter(pc.is_in(doomed, protected)).to_pylist())
+    # A slice goes as a whole or stays as a whole.
+    named = named_files(doomed)
+    slices = slice_keys(named)
+    saved_slices = slices.filter(pc.is_in(named["path"], protected)).combine_chunks()
+    hit = frozenset(named["path"].filter(pc.is_in(slices, saved_slices)).to_pylist())
     if not hit:
         return plan
     spared = {partition_of(path) for path in hit}

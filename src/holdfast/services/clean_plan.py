@@ -27,6 +27,7 @@ from holdfast.services.clean_planner import (
     decide_fates,
     earliest_to_retain,
     selected_partitions,
+    serving_files,
 )
 from holdfast.services.clean_scope import (
     LEASED,
@@ -39,6 +40,8 @@ from holdfast.services.clean_scope import (
 from holdfast.services.leases import leased_instants
 from holdfast.storage.store import read_or_none
 from holdfast.table.opened import OpenTable
+from holdfast.table.pending_services import PendingServices, pending_services
+from holdfast.table.slices import file_slices
 from holdfast.table.steady import read_steadily, timeline_and_ledger
 from holdfast.table.view import SLICES, View, view_of
 from holdfast.timeline.ledger import LedgerState
@@ -58,7 +61,8 @@ class Circumstances:
     first_pending: InstantTime | None
     savepoints: frozenset[InstantTime]
     pinned: tuple[InstantTime, ...]
-    """Snapshots that writes and services build on that are not finished."""
+    """Snapshots that writes build on that are not finished."""
+    services: PendingServices
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +107,14 @@ class Draft:
 
 def circumstances(table: OpenTable, timeline: Timeline, state: LedgerState) -> Circumstances:
     pending = _pending(timeline, state)
+    services = pending_services(table.store, timeline)
     return Circumstances(
         timeline,
         last_clean(table.store, timeline),
         min(pending, default=None),
         savepointed(timeline, state),
-        tuple(just_before(time) for time in pending),
+        tuple(just_before(time) for time in pending if time not in services.planned),
+        services,
     )
 
 
@@ -131,7 +137,7 @@ def draft(
         partitions = examined_partitions(
             table.store, found.timeline, found.last, start=window.start, savepoints=found.savepoints
         )
-    view = _view(table, found.timeline, partitions)
+    view = _view(table, found.timeline, partitions, found.services)
     selected, passed_over = _selection(view, settings)
     leased = leased_instants(table)
     fates = _fates(table, state, found, view, window, settings, leased=leased, partitions=selected)
@@ -140,14 +146,13 @@ def draft(
 
 def plan_clean(table: OpenTable, settings: CleanSettings) -> CleanPlan:
     """What a clean would delete and leave, of every file in the table. Changes nothing."""
-    table.settings.check_writable()
     return read_steadily(table.store, lambda timeline: _plan(table, timeline, settings))
 
 
 def _plan(table: OpenTable, timeline: Timeline, settings: CleanSettings) -> CleanPlan:
     _, state = timeline_and_ledger(table)
     found = circumstances(table, timeline, state)
-    view = _view(table, timeline, None)
+    view = _view(table, timeline, None, found.services)
     selected, _ = _selection(view, settings)
     leased = leased_instants(table)
 
@@ -204,8 +209,9 @@ def leased_files(
     times = list(leased)
     if not times:
         return pa.array([], pa.string())
-    view = _view(table, timeline, partitions)
-    return pa.concat_arrays([view.newest(time)["path"].combine_chunks() for time in times])
+    services = pending_services(table.store, timeline)
+    view = _view(table, timeline, partitions, services)
+    return serving_files(view.slices, times, replaced=view.replaced, services=services)
 
 
 def _pending(timeline: Timeline, state: LedgerState) -> list[InstantTime]:
@@ -215,8 +221,10 @@ def _pending(timeline: Timeline, state: LedgerState) -> list[InstantTime]:
     return sorted({*shown, *(i.time for i in timeline.pending_writes), *state.begun})
 
 
-def _view(table: OpenTable, timeline: Timeline, partitions: Collection[str] | None) -> View:
-    """The files that are there, in the partitions given or in all."""
+def _view(
+    table: OpenTable, timeline: Timeline, partitions: Collection[str] | None, services: PendingServices
+) -> View:
+    """The files that are there, log files included, in the partitions given or in all."""
     if partitions is None:
         paths = table.store.paths("", without=META_FOLDER)
     elif partitions:
@@ -224,7 +232,7 @@ def _view(table: OpenTable, timeline: Timeline, partitions: Collection[str] | No
     else:
         return View(timeline, SLICES.empty_table(), pa.array([], pa.string()), {}, {})
     view = view_of(table.store, timeline, pa.array(paths, pa.string()))
-    return replace(view, slices=view.slices.filter(pc.is_in(view.slices["path"], view.listed)))
+    return replace(view, slices=file_slices(view, services.compactions))
 
 
 def _selection(view: View, settings: CleanSettings) -> tuple[list[str], list[str]]:
@@ -253,6 +261,7 @@ def _fates(
         saved_files=saved_files(table, state, found.savepoints),
         leased=leased,
         claimed=found.pinned,
+        services=found.services,
         partitions=partitions,
     )
 

@@ -1,7 +1,8 @@
-"""Which versions of base files a clean may delete, and why the others stay.
+"""Which versions of files a clean may delete, and why the others stay.
 
-Pure, and in columns: a table may have a million files. A version serves
-readers from its own commit until the next version of its file group, or the
+Pure, and in columns: a table may have a million files. A version is a file
+slice: a base file with its log files, or log files alone. It serves readers
+from its own commit until the next version of its file group, or the
 replacement of the group; so it is superseded by the age of what came after it,
 not by its own age.
 """
@@ -21,6 +22,8 @@ import pyarrow.compute as pc
 
 from holdfast.config.cleaning import CleanPolicy, CleanSettings
 from holdfast.model.instant import Instant, InstantTime, end_of, moment_of, time_at
+from holdfast.table.pending_services import NO_SERVICES, PendingServices
+from holdfast.table.slices import are_logs, slice_keys
 from holdfast.table.view import groups_of, instant_numbers
 
 _FOREVER = np.iinfo(np.int64).max
@@ -160,26 +163,29 @@ def decide_fates(
     saved_files: pa.Array = _NOTHING,
     leased: Iterable[InstantTime] = (),
     claimed: Iterable[InstantTime] = (),
+    services: PendingServices = NO_SERVICES,
     partitions: Iterable[str] | None = None,
 ) -> Fates:
-    """The fate of each file, with the reason.
+    """The fate of each file, with the reason; all files of a slice have the same.
 
-    `slices` are rows of a view whose files are there: a version that is gone
+    `slices` are the files of slices that are there: a version that is gone
     must not count. `replaced` says which commit replaced a file group.
     `saved_files` are the paths that savepoints name. Every file stays of the
-    snapshots in `leased`, and of those in `claimed`, which pending writes and
-    table services build on. Only `partitions` are looked at, if given.
+    snapshots in `leased`, and of those in `claimed`, which pending writes
+    build on; and what table services need that are not finished. Only
+    `partitions` are looked at, if given.
     """
     if partitions is not None:
         wanted = pa.array(partitions, pa.string())
         slices = slices.filter(pc.is_in(slices["partition"], wanted))
-    versions = _versions(slices, replaced)
+    versions = _versions(slices, replaced, services)
+    is_needed = versions.are_needed_since | pc.is_in(slice_keys(slices), services.needed).to_numpy()
     reasons = np.select(
         [
             *_kept_by_policy(versions, window, settings),
-            pc.is_in(slices["path"], saved_files).to_numpy(),
+            versions.with_any(pc.is_in(slices["path"], saved_files).to_numpy()),
             versions.serve_any(leased),
-            versions.serve_any(claimed),
+            is_needed | versions.serve_any(claimed),
             versions.is_replaced,
         ],
         [_REASONS.index(reason) for reason in _REASONS[:-1]],
@@ -189,6 +195,18 @@ def decide_fates(
     table = slices.select(["path", "partition", "file_id", "instant", "size"])
     table = table.append_column("fate", _named(is_doomed, (Fate.KEPT, Fate.DOOMED)))
     return Fates(window, table.append_column("reason", _named(reasons, _REASONS)))
+
+
+def serving_files(
+    slices: pa.Table,
+    snapshots: Iterable[InstantTime],
+    *,
+    replaced: Mapping[str, InstantTime],
+    services: PendingServices = NO_SERVICES,
+) -> pa.Array:
+    """The paths, of those given, that any of the snapshots consists of."""
+    is_any = _versions(slices, replaced, services).serve_any(snapshots)
+    return slices["path"].filter(pa.array(is_any)).combine_chunks()
 
 
 def selected_partitions(partitions: Iterable[str], settings: CleanSettings) -> list[str]:
@@ -242,6 +260,10 @@ class _Versions:
     newer: npt.NDArray[np.int64]
     """How many newer versions its file group has."""
     is_replaced: npt.NDArray[np.bool_]
+    are_needed_since: npt.NDArray[np.bool_]
+    """Whether a compaction is to merge it, or what it continues."""
+    slice_numbers: npt.NDArray[np.int64]
+    """Which files belong together."""
 
     def serve_any(self, snapshots: Iterable[InstantTime]) -> npt.NDArray[np.bool_]:
         """Whether any of the snapshots consists of it."""
@@ -250,45 +272,91 @@ class _Versions:
         is_any: npt.NDArray[np.bool_] = begun < np.searchsorted(times, self.until, side="left")
         return is_any
 
+    def with_any(self, files: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """Whether each file is in a slice with one of these."""
+        is_any = np.zeros(len(files), dtype=bool)
+        is_any[self.slice_numbers[files]] = True
+        return is_any[self.slice_numbers]
 
-def _versions(slices: pa.Table, replaced: Mapping[str, InstantTime]) -> _Versions:
-    encoded = pc.dictionary_encode(groups_of(slices).combine_chunks())
+
+def _versions(files: pa.Table, replaced: Mapping[str, InstantTime], services: PendingServices) -> _Versions:
+    encoded = pc.dictionary_encode(groups_of(files).combine_chunks())
     groups = encoded.indices.to_numpy().astype(np.int64)
-    times = instant_numbers(slices["instant"])
+    times = instant_numbers(files["instant"])
     order = np.lexsort((times, groups))
-    until, newer = np.empty_like(times), np.empty_like(times)
-    until[order], newer[order] = _successors(groups[order], times[order])
-    ends = _replacements(encoded.dictionary, replaced)[groups]
-    return _Versions(times, np.minimum(until, ends), newer, ends < _FOREVER)
+    begins_slice = _differ_from_previous(groups[order]) | _differ_from_previous(times[order])
+    numbers = np.empty_like(groups)
+    numbers[order] = np.cumsum(begins_slice) - 1
+    first = order[begins_slice]
+    has_base = np.zeros(len(first), dtype=bool)
+    has_base[numbers[~are_logs(files["path"])]] = True
+    slices = _Slices(groups[first], times[first], has_base)
+    pending = np.array([int(end_of(time)) for time in services.compactions], dtype=np.int64)
+    is_needed = slices.times >= _times_of(encoded.dictionary, services.needed_since)[slices.groups]
+    ends = _times_of(encoded.dictionary, replaced)[slices.groups]
+    until = np.minimum(slices.until(~np.isin(slices.times, pending)), ends)
+    return _Versions(
+        times,
+        until[numbers],
+        slices.newer(is_needed)[numbers],
+        (ends < _FOREVER)[numbers],
+        is_needed[numbers],
+        numbers,
+    )
 
 
-def _successors(
-    groups: npt.NDArray[np.int64], times: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The time of the next version, and the number of newer ones, of files sorted by group and time.
+@dataclass(frozen=True)
+class _Slices:
+    """The slices of some files, as columns, sorted by file group and time.
 
-    Two files of one instant in one file group are the same version: neither supersedes the other.
+    Two base files of one instant in one file group are one slice: neither supersedes the other.
     """
-    if len(times) == 0:
-        return times, times
-    begins_group = np.append(True, groups[1:] != groups[:-1])
-    begins_version = begins_group | np.append(True, times[1:] != times[:-1])
-    version = np.cumsum(begins_version) - 1
-    ends_group = np.append(begins_group[begins_version][1:], True)
-    following = np.append(times[begins_version][1:], _FOREVER)
-    last = np.flatnonzero(ends_group)[np.cumsum(begins_group[begins_version]) - 1]
-    newer = last - np.arange(len(last))
-    return np.where(ends_group, _FOREVER, following)[version], newer[version]
+
+    groups: npt.NDArray[np.int64]
+    times: npt.NDArray[np.int64]
+    has_base: npt.NDArray[np.bool_]
+
+    def until(self, is_finished: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+        """The time of the slice that supersedes each; `_FOREVER` if there is none.
+
+        Readers that do not look at log files read one with a base file until
+        the next one with a base file. So do the others while the next is that of
+        a compaction that is not finished: it only continues the one before.
+        """
+        return np.where(self.has_base, self._next(self.has_base), self._next(is_finished))
+
+    def newer(self, is_needed: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+        """How many newer ones there are of each group; those that are needed, the newest, count as one."""
+        begins_group = _differ_from_previous(self.groups)
+        begins_version = begins_group | ~(is_needed & np.append(False, is_needed[:-1]))
+        rank = np.cumsum(begins_version)
+        highest = rank[np.append(begins_group[1:], True)[: len(rank)]]
+        newer: npt.NDArray[np.int64] = highest[np.cumsum(begins_group) - 1] - rank
+        return newer
+
+    def _next(self, which: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+        """The time of the next such slice of the same file group."""
+        count = len(self.times)
+        positions = np.where(which, np.arange(count), count)
+        following = np.append(np.minimum.accumulate(positions[::-1])[::-1], count)[1:]
+        is_same = np.append(self.groups, -1)[following] == self.groups
+        return np.where(is_same, np.append(self.times, _FOREVER)[following], _FOREVER)
 
 
-def _replacements(groups: pa.Array, replaced: Mapping[str, InstantTime]) -> npt.NDArray[np.int64]:
-    """When each of the file groups was replaced; `_FOREVER` if it was not."""
-    ends = np.full(len(groups), _FOREVER, dtype=np.int64)
-    if replaced:
-        found = pc.index_in(groups, pa.array(replaced.keys(), pa.string()))
-        times = np.array([int(end_of(time)) for time in replaced.values()], dtype=np.int64)
-        ends[found.is_valid().to_numpy(zero_copy_only=False)] = times[found.drop_null().to_numpy()]
-    return ends
+def _differ_from_previous(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    differ = np.ones(len(numbers), dtype=bool)
+    differ[1:] = numbers[1:] != numbers[:-1]
+    return differ
+
+
+def _times_of(groups: pa.Array, known: Mapping[str, InstantTime]) -> npt.NDArray[np.int64]:
+    """What is known of each of the file groups; `_FOREVER` if nothing is."""
+    found = np.full(len(groups), _FOREVER, dtype=np.int64)
+    if known:
+        at = pc.index_in(groups, pa.array(known.keys(), pa.string()))
+        times = np.array([int(end_of(time)) for time in known.values()], dtype=np.int64)
+        found[at.is_valid().to_numpy(zero_copy_only=False)] = times[at.drop_null().to_numpy()]
+    return found
 
 
 def _kept_by_policy(
@@ -301,6 +369,7 @@ def _kept_by_policy(
         return [is_latest, ~nothing, nothing, nothing]
     if settings.policy is CleanPolicy.KEEP_LATEST_FILE_VERSIONS:
         is_counted = (versions.newer < settings.versions_retained) & ~versions.is_replaced
+        is_counted &= ~versions.are_needed_since
         return [is_latest, nothing, nothing, is_counted]
     assert window.start is not None, "commits are retained from somewhere on"
     start = int(end_of(window.start))

@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import msgspec
+import pyarrow as pa
 
 from holdfast.clock import Timer
 from holdfast.concurrency.storage_clock import storage_now_ms
@@ -40,10 +41,13 @@ from holdfast.host import Owner
 from holdfast.model.instant import Action, Instant, InstantTime, end_of, just_before
 from holdfast.model.names import LEASE_FOLDER
 from holdfast.read.snapshot import Moment
+from holdfast.services.clean_planner import serving_files
 from holdfast.services.targets import commit_at
 from holdfast.storage.store import Store, StoredFile
 from holdfast.table.clean_plans import doomed_file
 from holdfast.table.opened import OpenTable
+from holdfast.table.pending_services import pending_services
+from holdfast.table.slices import are_logs, file_slices
 from holdfast.table.steady import read_steadily, timeline_and_ledger
 from holdfast.table.view import load_view
 from holdfast.timeline.ledger import Decision, LedgerState
@@ -265,13 +269,15 @@ def _asked(table: OpenTable, owner: str, ttl_ms: int, as_of: Moment | None) -> L
 
 
 def _pins(commit: Instant, timeline: Timeline, state: LedgerState) -> tuple[InstantTime, ...]:
-    """The commit, and the moment before each older write that readers may yet come to see.
+    """The commit, and the moment before each older write or compaction that readers may yet come to see.
 
     Such a write replaces versions that the snapshot consists of now, and is
     older than the commit, so as of the commit they would not be the newest.
     """
     shown = {other.time for other in timeline.completed_commits}
-    unseen = {i.time for i in timeline.pending_writes} | state.begun.keys() | (state.committed.keys() - shown)
+    compactions = {i.time for i in timeline.instants if i.action is Action.COMPACTION and not i.is_completed}
+    unseen = {i.time for i in timeline.pending_writes} | compactions | state.begun.keys()
+    unseen |= state.committed.keys() - shown
     older = [time for time in unseen - state.aborted.keys() if time < commit.time]
     return (end_of(commit.time), *sorted(map(just_before, older)))
 
@@ -297,16 +303,27 @@ def _check(table: OpenTable, held: Lease) -> None:
     commits = {commit.time for commit in timeline.completed_commits}
     if held.instant not in commits or held.instant in state.aborted:
         raise UnknownInstant("the commit was taken back in the meantime", instant=held.instant)
-    moment = end_of(held.instant)
-    latest = read_steadily(table.store, lambda now: load_view(table.store, now).latest(moment))
+    files = read_steadily(table.store, lambda now: _files_of(table, now, end_of(held.instant)))
     # Completed cleans count, too. A file that they left, because it was protected then, may still be
     # deleted by a process that fell asleep over the same plan.
-    doomed = doomed_file(table.store, timeline, state, latest["path"])
+    doomed = doomed_file(table.store, timeline, state, files)
     if doomed is not None:
         clean, file = doomed
         raise SnapshotExpired("a clean is removing this snapshot", as_of=held.instant, clean=clean, file=file)
     if held.is_expired:
         raise Conflict("the lease expired before it was granted", ttl=held.ttl, hint="ask for a longer one")
+
+
+def _files_of(table: OpenTable, timeline: Timeline, moment: InstantTime) -> pa.Array:
+    """The files of the snapshot, log files included; every base file is there."""
+    view = load_view(table.store, timeline)
+    base = view.latest(moment)["path"].combine_chunks()
+    services = pending_services(table.store, timeline)
+    files = file_slices(view, services.compactions)
+    if not are_logs(files["path"]).any():
+        return base
+    serving = serving_files(files, [moment], replaced=view.replaced, services=services)
+    return pa.concat_arrays([base, serving])
 
 
 def _live(table: OpenTable) -> list[tuple[StoredFile, _Stored]]:

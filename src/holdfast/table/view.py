@@ -129,7 +129,7 @@ def view_of(store: Store, timeline: Timeline, listed: pa.Array) -> View:
     """The view of a table that was listed before."""
     written, replaced, schemas = _said_by_commits(store, timeline)
     unnamed = listed.filter(pc.invert(pc.is_in(listed, written["path"].combine_chunks())))
-    archived = _without_rolled_back(store, timeline, _archived(unnamed, timeline))
+    archived = without_rolled_back(store, timeline, _archived(unnamed, timeline))
     slices = pa.concat_tables([written, archived])
     return View(timeline, slices.take(pc.sort_indices(slices["path"])), listed, replaced, schemas, store)
 
@@ -186,7 +186,7 @@ def _archived(unnamed: pa.Array, timeline: Timeline) -> pa.Table:
     return found.filter(pc.and_(is_older, pc.invert(pc.is_in(found["instant"], pending))))
 
 
-def _without_rolled_back(store: Store, timeline: Timeline, slices: pa.Table) -> pa.Table:
+def without_rolled_back(store: Store, timeline: Timeline, slices: pa.Table) -> pa.Table:
     """Leave out what a task wrote after its write had been rolled back."""
     if slices.num_rows == 0:
         return slices
