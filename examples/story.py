@@ -1,4 +1,4 @@
-"""The story of one table, told by running it: write, die, recover, correct, look back.
+"""The story of one table, told by running it: write, die, recover, correct, go back, clean.
 
 `make run` runs this. Everything is real: Spark writes the table, a second
 process is killed in the middle of a write, and Apache Hudi's Rust reader is
@@ -73,10 +73,9 @@ def main() -> None:
 
     chapter(2, "A second writer dies in the middle of its write")
     killed_after = kill_a_writer_while_it_writes()
-    left = files_of_the_dead_writer()
     console.print(
         f"killed with SIGKILL {killed_after:.1f} s after it began; it left "
-        f"[red]{left} files[/] and an unfinished instant"
+        f"[red]{counted(files_of_the_dead_writer(), 'data file')}[/] and an unfinished instant"
     )
     console.print(f"a reader sees {table.read(spark).count():,} trips: exactly the first load")
     show_timeline(table)
@@ -84,10 +83,11 @@ def main() -> None:
     chapter(3, "The next write cleans up, then commits")
     second = table.upsert(corrected(trips(spark, first=190_000, count=60_000)))
     for removed in second.rolled_back:
-        console.print(f"rolled back [yellow]{removed.rolled_back}[/]: {len(removed.deleted)} files deleted")
+        announced = counted(len(removed.deleted), "file")
+        console.print(f"rolled back [yellow]{removed.rolled_back}[/]: of {announced} announced none is left")
     console.print(
         f"committed [green]{second.instant}[/]: {second.records_updated:,} trips corrected, "
-        f"{second.records_inserted:,} added; left of the dead writer: {files_of_the_dead_writer()} files"
+        f"{second.records_inserted:,} added"
     )
     show_timeline(table)
 
@@ -107,7 +107,37 @@ def main() -> None:
         f"now: {table.read(spark).count():,}"
     )
 
-    chapter(6, "A second opinion: Apache Hudi's own Rust reader")
+    chapter(6, "A bad batch is taken back")
+    kept = table.savepoint(user="story", comment="before the import")
+    bad = table.upsert(trips(spark, first=0, count=30_000).withColumn("fare", f.lit(-1.0)))
+    console.print(f"committed [green]{bad.instant}[/]: {bad.records_updated:,} trips now cost -1")
+    undone = table.undo()
+    worse = trips(spark, first=0, count=10).withColumn("fare", f.lit(-2.0))
+    for _ in range(2):
+        table.insert_overwrite(worse)
+    console.print(
+        f"undone [yellow]{undone.rolled_back}[/]; two worse ones follow: {table.read(spark).count():,} trips"
+    )
+    restored = table.restore(kept.instant)
+    console.print(
+        f"restored to the savepoint [green]{restored.target}[/]: {len(restored.rolled_back)} commits "
+        f"taken back, {table.read(spark).count():,} trips, proven"
+    )
+
+    chapter(7, "Old versions go when nobody needs them")
+    retain_one = {"hoodie.clean.commits.retained": "1"}
+    explain(table.plan_clean(retain_one))
+    with table.lease("a long report", ttl=60, as_of=first.instant) as lease:
+        held = len(table.plan_clean(retain_one).doomed)
+        console.print(f"while a reader holds a lease on {lease.instant}, {counted(held, 'file')} may go")
+    table.delete_savepoint(kept.instant)
+    cleaned = table.clean(retain_one)
+    console.print(
+        f"cleaned with [green]{cleaned.instant}[/]: {counted(len(cleaned.deleted), 'file')} deleted, "
+        f"{cleaned.bytes_freed / 1e6:.1f} MB freed; verify finds {len(table.verify().findings)} faults"
+    )
+
+    chapter(8, "A second opinion: Apache Hudi's own Rust reader")
     batches = HudiTableBuilder.from_base_uri(str(LAKE)).build().read()
     seen = pa.Table.from_batches(batches).num_rows
     console.print(f"hudi-rs opens the same folder and counts {seen:,} trips")
@@ -117,7 +147,8 @@ def main() -> None:
         os.path.relpath(path) for path in (LAKE, Path(sys.executable).with_name("holdfast"))
     )
     console.print(f"The table stays in [bold]{here}[/]. Look inside with:")
-    console.print(f"  {holdfast_command} timeline show {here}", style="dim")
+    for command in ("timeline show", "show", "cleans show", "verify"):
+        console.print(f"  {holdfast_command} {command} {here}", style="dim")
     spark.stop()
 
 
@@ -160,14 +191,25 @@ def doomed() -> None:
 
 
 def files_of_the_dead_writer() -> int:
-    """Data files and markers that no completed instant accounts for."""
-    table = holdfast.open_table(str(LAKE))
-    pending = {i.time for i in table.timeline() if i.state != "COMPLETED"}
-    return sum(
-        any(time in path.name or f"/{time}/" in str(path) for time in pending)
-        for path in LAKE.rglob("*")
-        if path.is_file() and path.parent.name != "ledger"
-    )
+    """Data files whose instant is not completed."""
+    pending = [i.time for i in holdfast.open_table(str(LAKE)).timeline() if i.state != "COMPLETED"]
+    return sum(any(time in path.name for time in pending) for path in LAKE.glob("*/*.parquet"))
+
+
+def counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def explain(plan: holdfast.CleanPlan) -> None:
+    """How many files go and stay, by reason."""
+    grid = Grid(box=None, padding=(0, 2), header_style="dim")
+    for column in ("files", "size", "fate", "reason"):
+        grid.add_column(column, justify="right" if column in ("files", "size") else "left")
+    for fate, style, files in (("goes", "yellow", plan.doomed), ("stays", "green", plan.kept)):
+        for reason in sorted({file.reason for file in files}):
+            sizes = [file.size for file in files if file.reason == reason]
+            grid.add_row(str(len(sizes)), f"{sum(sizes) / 1e6:.1f} MB", f"[{style}]{fate}", reason)
+    console.print(grid)
 
 
 def show_timeline(table: holdfast.Table) -> None:
