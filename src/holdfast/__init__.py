@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from holdfast.lake import Table, create_table, open_table, table_exists
     from holdfast.model.instant import Instant
     from holdfast.model.reports import (
+        ArchiveReport,
         CleanPlan,
         CleanReport,
         Commit,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "ArchiveReport",
     "CleanPlan",
     "CleanReport",
     "Commit",
@@ -40,6 +42,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "ArchiveReport": "holdfast.model.reports",
     "CleanPlan": "holdfast.model.reports",
     "CleanReport": "holdfast.model.reports",
     "Commit": "holdfast.model.reports",

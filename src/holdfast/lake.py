@@ -15,6 +15,7 @@ from holdfast.errors import InvalidOption, InvalidRequest
 from holdfast.host import SystemHost
 from holdfast.model.instant import Instant
 from holdfast.model.reports import (
+    ArchiveReport,
     CleanPlan,
     CleanReport,
     Commit,
@@ -223,9 +224,15 @@ class Table:
 
         return table_schema(self._opened, load_timeline(self._opened.store))
 
-    def timeline(self) -> list[Instant]:
-        """The instants of the active timeline, oldest first."""
-        return list(load_timeline(self._opened.store).instants)
+    def timeline(self, *, archived: bool = False) -> list[Instant]:
+        """The instants of the active timeline, or those that were archived, too; oldest first."""
+        active = load_timeline(self._opened.store)
+        if not archived:
+            return list(active.instants)
+        from holdfast.table.archive import read_archive
+
+        older = read_archive(self._opened.store, self.settings)
+        return list(older.with_active(active).instants)
 
     def roll_back_failed_writes(self) -> list[RollbackReport]:
         """Remove what dead writers left, now instead of at the next write."""
@@ -321,6 +328,17 @@ class Table:
         from holdfast.services.clean import clean_by_hand
 
         return clean_by_hand(self._opened, WriteSettings.from_options(options))
+
+    def archive(self, options: Mapping[str, str] | None = None) -> ArchiveReport:
+        """Take the oldest instants from the active timeline, if enough commits have gathered.
+
+        Nothing is archived that a savepoint, a lease, a clean or something
+        unfinished needs; the report says what was in the way.
+        """
+        from holdfast.config.write import WriteSettings
+        from holdfast.services.archive import archive_by_hand
+
+        return archive_by_hand(self._opened, WriteSettings.from_options(options))
 
     def heartbeats(self) -> list[HeartbeatStatus]:
         """The signs of life of writes that are not finished, oldest first."""

@@ -41,12 +41,22 @@ HONOURED: Mapping[str, tuple[str, ...]] = {
     "conflict_retries": ("hoodie.write.num.retries.on.conflict.failures",),
     "refuses_duplicates": ("hoodie.fail.job.on.duplicate.data.file.detection",),
     "detects_conflicts_early": ("hoodie.write.concurrency.early.conflict.detection.enable",),
+    "archives": ("hoodie.archive.automatic",),
+    "archives_beside_write": ("hoodie.archive.async",),
+    "archives_beyond_savepoints": ("hoodie.archive.beyond.savepoint",),
+    "archive_batch": ("hoodie.commits.archival.batch",),
 }
 """Setting → its option names, newest spelling first."""
 
 _KNOWN_ONLY = frozenset(
     {
-        "hoodie.archive.automatic",
+        "hoodie.archive.delete.parallelism",
+        "hoodie.archive.limit.instants",
+        "hoodie.archive.merge.enable",
+        "hoodie.archive.merge.files.batch.size",
+        "hoodie.archive.merge.small.file.limit.bytes",
+        "hoodie.fail.on.timeline.archiving",
+        "hoodie.timeline.manifest.retained.versions",
         "hoodie.bulkinsert.shuffle.parallelism",
         "hoodie.bulkinsert.sort.mode",
         "hoodie.clean.delete.bootstrap.base.file",

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Self
 
+from holdfast.config.archiving import ArchiveSettings
 from holdfast.config.cleaning import CleanSettings
 from holdfast.config.locks import LockSettings
 from holdfast.config.options import HONOURED, recognise
@@ -89,6 +90,12 @@ class WriteSettings:
     """Whether a write fails when tasks left files beside those that count, instead of deleting them."""
     detects_conflicts_early: bool = False
     """Whether tasks look for markers of other writers on their file groups."""
+    archives: bool = True
+    """Whether a write archives after its commit, when enough commits have gathered."""
+    archives_beside_write: bool = False
+    """Whether it does so while its files are being written."""
+    archives_beyond_savepoints: bool = False
+    archive_batch: int = 10
     lock: LockSettings | None = None
     """What keeps out programs that do not know the ledger."""
     clean: CleanSettings = field(default_factory=CleanSettings)
@@ -108,6 +115,7 @@ class WriteSettings:
             ("heartbeat_interval_ms", 1000),
             ("heartbeat_misses", 1),
             ("conflict_retries", 0),
+            ("archive_batch", 1),
         ):
             if getattr(self, setting) < least:
                 raise _invalid(setting, getattr(self, setting), f"at least {least}")
@@ -130,6 +138,23 @@ class WriteSettings:
     @property
     def heartbeat_timeout_ms(self) -> int:
         return self.heartbeat_interval_ms * self.heartbeat_misses
+
+    @property
+    def archive(self) -> ArchiveSettings:
+        """How much of the timeline stays active."""
+        return ArchiveSettings(
+            clean=self.clean, beyond_savepoints=self.archives_beyond_savepoints, batch=self.archive_batch
+        )
+
+    @property
+    def archives_inline(self) -> bool:
+        """Whether a write archives after its commit."""
+        return self.archives and self.clean.services_enabled and not self.archives_beside_write
+
+    @property
+    def archives_beside(self) -> bool:
+        """Whether a write archives while its files are being written."""
+        return self.archives and self.clean.services_enabled and self.archives_beside_write
 
     @property
     def bucket_columns(self) -> tuple[str, ...]:

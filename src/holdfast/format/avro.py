@@ -73,6 +73,31 @@ def decode_container(content: bytes) -> dict[str, Any]:
     return _record(payload, schema)
 
 
+def encode_record(schema: Any, record: dict[str, Any]) -> bytes:
+    """One record without a frame, of a schema that `parsed` gave."""
+    buffer = io.BytesIO()
+    try:
+        schemaless_writer(buffer, schema, record)
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+        raise Malformed(f"the record does not fit its schema: {error}") from error
+    return buffer.getvalue()
+
+
+def parsed(schema: dict[str, Any]) -> Any:
+    """A schema of our own, ready for `encode_record`."""
+    return parse_schema(schema)
+
+
+def found_schema(text: bytes) -> Any:
+    """A schema of somebody else's, as found in a file, ready for `decode_record`."""
+    return _schema(text)
+
+
+def decode_record(schema: Any, content: bytes) -> dict[str, Any]:
+    """One record without a frame, of a schema that `found_schema` gave."""
+    return _record(content, schema)
+
+
 class _Source:
     """Bytes taken from the front, never more than there are."""
 

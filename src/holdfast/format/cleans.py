@@ -40,7 +40,7 @@ _FILE_SCHEMA: dict[str, Any] = {
     "fields": [optional("filePath", STRING), optional("isBootstrapBaseFile", "boolean")],
 }
 
-_PLAN_SCHEMA: dict[str, Any] = {
+PLAN_SCHEMA: dict[str, Any] = {
     "type": "record",
     "name": "HoodieCleanerPlan",
     "namespace": "org.apache.hudi.avro.model",
@@ -69,7 +69,7 @@ _PARTITION_SCHEMA: dict[str, Any] = {
     ],
 }
 
-_METADATA_SCHEMA: dict[str, Any] = {
+METADATA_SCHEMA: dict[str, Any] = {
     "type": "record",
     "name": "HoodieCleanMetadata",
     "namespace": "org.apache.hudi.avro.model",
@@ -147,7 +147,7 @@ def encode_clean_plan(plan: StoredCleanPlan, *, root: str) -> bytes:
         "partitionsToBeDeleted": list(plan.partitions_to_delete),
         "extraMetadata": dict(plan.extra),
     }
-    return encode_container(_PLAN_SCHEMA, record)
+    return encode_container(PLAN_SCHEMA, record)
 
 
 def decode_clean_plan(content: bytes) -> StoredCleanPlan:
@@ -183,7 +183,7 @@ def encode_clean_metadata(metadata: CleanMetadata) -> bytes:
         "bootstrapPartitionMetadata": {},
         "extraMetadata": dict(metadata.extra),
     }
-    return encode_container(_METADATA_SCHEMA, record)
+    return encode_container(METADATA_SCHEMA, record)
 
 
 def decode_clean_metadata(content: bytes) -> CleanMetadata:

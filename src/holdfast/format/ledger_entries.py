@@ -31,6 +31,7 @@ class EntryKind(StrEnum):
     SAVEPOINT = "SAVEPOINT"
     RELEASE = "RELEASE"
     CLEAN = "CLEAN"
+    ARCHIVE = "ARCHIVE"
     LEASE = "LEASE"
 
 

@@ -20,7 +20,7 @@ _PARTITION_SCHEMA: dict[str, Any] = {
     ],
 }
 
-_SCHEMA: dict[str, Any] = {
+METADATA_SCHEMA: dict[str, Any] = {
     "type": "record",
     "name": "HoodieSavepointMetadata",
     "namespace": "org.apache.hudi.avro.model",
@@ -56,7 +56,7 @@ def encode_savepoint(metadata: SavepointMetadata) -> bytes:
         },
         "version": _VERSION,
     }
-    return encode_container(_SCHEMA, record)
+    return encode_container(METADATA_SCHEMA, record)
 
 
 def decode_savepoint(content: bytes) -> SavepointMetadata:

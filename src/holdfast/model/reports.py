@@ -4,7 +4,7 @@ import datetime as dt
 from dataclasses import dataclass
 from enum import StrEnum
 
-from holdfast.model.instant import Action, InstantTime
+from holdfast.model.instant import Action, Instant, InstantTime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,3 +248,20 @@ class CleanReport:
     took_ms: int = 0
     resumed: tuple["CleanReport", ...] = ()
     """Older cleans that were not finished and have been now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveReport:
+    """Instants that left the active timeline."""
+
+    archived: tuple[Instant, ...]
+    """In ascending order; empty if nothing was to be done."""
+    file: str | None
+    """Where they are now, relative to the table; None if there are none."""
+    commits_left: int
+    """Completed commits on the active timeline."""
+    held_back: str
+    """Why not more were archived; empty if nothing was in the way."""
+    took_ms: int
+    resumed: tuple[Instant, ...] = ()
+    """What was to be archived before, by a process that died over it, and has been now."""

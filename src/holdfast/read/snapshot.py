@@ -12,7 +12,7 @@ from holdfast.model.instant import Instant, InstantTime, instant_time, time_at
 from holdfast.model.reports import Commit
 from holdfast.storage.store import Store
 from holdfast.table.opened import OpenTable
-from holdfast.table.schema import table_schema
+from holdfast.table.schema import schema_as_of, table_schema
 from holdfast.table.steady import read_steadily
 from holdfast.table.view import load_view
 from holdfast.timeline.timeline import Timeline
@@ -73,9 +73,11 @@ def snapshot(table: OpenTable, *, as_of: Moment | None = None, read_optimized: b
 
 
 def _snapshot(table: OpenTable, timeline: Timeline, time: InstantTime | None) -> Snapshot:
-    view = load_view(table.store, timeline)
+    view = load_view(table.store, timeline).reaching(time)
     paths = view.latest(time)["path"].to_pylist()
     schema = table_schema(table, timeline, time)
+    if schema is None and time is not None and view.has_archived:
+        schema = schema_as_of(view.schemas, time)
     if schema is None and paths:
         raise TableDamaged(
             "no commit says what columns the table has", table=table.settings.name, file=paths[0]

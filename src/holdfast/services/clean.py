@@ -16,6 +16,7 @@ from holdfast.concurrency.locks.open import open_lock
 from holdfast.config.cleaning import CleanSettings
 from holdfast.config.locks import LockSettings
 from holdfast.config.write import HEARTBEAT_TIMEOUT_MS, FailedWritesPolicy, WriteSettings
+from holdfast.errors import Conflict
 from holdfast.format.ledger_entries import EntryKind
 from holdfast.model.instant import Action, InstantTime, State, moment_of, next_time, time_at
 from holdfast.model.names import PLANS_FOLDER, instant_file, stored_plan
@@ -217,8 +218,7 @@ class _Cleaning:
     def decide(self, state: LedgerState) -> Decision | None:
         if state.restore is not None:
             refuse_if_restoring(load_timeline(self._table.store), state)
-        entries = self._table.ledger.between(self._checked, state.slot)
-        self.is_obsolete = self.is_obsolete or any(entry.kind in _OVERTAKING for entry, _ in entries)
+        self.is_obsolete = self.is_obsolete or self._is_overtaken(state)
         self._checked = state.slot
         # A plan whose time has passed is never decided on: it may be swept.
         is_passed = state.newest is not None and state.newest >= self._time
@@ -227,3 +227,10 @@ class _Cleaning:
         return Decision(
             kind=EntryKind.CLEAN, instant=self._time, action=Action.CLEAN, earliest=self._earliest
         )
+
+    def _is_overtaken(self, state: LedgerState) -> bool:
+        try:
+            entries = list(self._table.ledger.between(self._checked, state.slot))
+        except Conflict:
+            return True  # Nobody knows any more what came in between.
+        return any(entry.kind in _OVERTAKING for entry, _ in entries)

@@ -45,6 +45,8 @@ class Fates:
             return Fate.GONE if self.is_carried_out(aborted) else Fate.PENDING
         if time in self.undone:
             return Fate.GONE
+        if self.state.is_archived(time):
+            return Fate.ARCHIVED
         if time in self.state.committed:
             return Fate.PENDING
         return Fate.ARCHIVED if self.is_before_timeline(time) else Fate.UNKNOWN
@@ -54,7 +56,7 @@ class Fates:
         if aborted.restore is not None:
             restore = pending_restore(self.timeline, self.state)
             return restore is None or restore.instant != aborted.restore
-        if aborted.rollback in self._finished_rollbacks:
+        if aborted.rollback in self._finished_rollbacks or self.state.is_archived(aborted.rollback):
             return True
         instants = self.timeline.instants
         return bool(instants) and end_of(aborted.rollback) < end_of(instants[0].time)

@@ -303,6 +303,8 @@ def _check(table: OpenTable, held: Lease) -> None:
     commits = {commit.time for commit in timeline.completed_commits}
     if held.instant not in commits or held.instant in state.aborted:
         raise UnknownInstant("the commit was taken back in the meantime", instant=held.instant)
+    if state.is_archived(held.instant):
+        raise UnknownInstant("the commit is being archived", instant=held.instant)
     files = read_steadily(table.store, lambda now: _files_of(table, now, end_of(held.instant)))
     # Completed cleans count, too. A file that they left, because it was protected then, may still be
     # deleted by a process that fell asleep over the same plan.

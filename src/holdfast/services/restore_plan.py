@@ -89,6 +89,12 @@ def check_restore(timeline: Timeline, state: LedgerState, target: InstantTime) -
     refuse_if_restoring(timeline, state)
     if target in state.aborted or target not in {commit.time for commit in timeline.completed_commits}:
         raise UnknownInstant("the commit was taken back in the meantime", instant=target)
+    if state.is_archived(target):
+        raise Refused(
+            "commits after this one are archived, and cannot be taken back",
+            target=target,
+            hint=f"the table can be restored to commits after {state.archive and state.archive.until}",
+        )
     shown = {i.time for i in timeline.instants if i.action is Action.SAVEPOINT and i.is_completed}
     lost = sorted(time for time in shown | set(state.savepoints) if time > target)
     if lost:

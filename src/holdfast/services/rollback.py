@@ -194,6 +194,7 @@ def failed_writes(table: OpenTable, timeline: Timeline, state: LedgerState) -> t
                 for write in found.values()
                 if write.time not in clustering
                 and (write.rollback is None or first is None or write.rollback >= first)
+                and (write.rollback is None or not state.is_archived(write.rollback))
             ),
             key=lambda write: write.time,
             reverse=True,
@@ -249,11 +250,16 @@ def abort(
     table: OpenTable, time: InstantTime, action: Action, *, adopt: InstantTime | None, reason: str
 ) -> LedgerState:
     """Decide that the instant never commits, unless it is decided already."""
-    newest = load_timeline(table.store).newest
+    timeline = load_timeline(table.store)
+    newest = timeline.newest
+    is_shown = any(instant.time == time for instant in timeline.pending_writes)
     completed = instant_file(time, action, State.COMPLETED)
 
     def decide(state: LedgerState) -> Decision | None:
         if time in state.committed or time in state.aborted or table.store.stat(completed) is not None:
+            return None
+        # What is archived was decided. So was what nobody has begun: a checkpoint may have passed it.
+        if state.is_archived(time) or (time not in state.begun and not is_shown):
             return None
         newest_known = max((t for t in (newest, state.newest, time) if t is not None), default=None)
         rollback = adopt or next_time(table.clock.now_ms(), newest_known)

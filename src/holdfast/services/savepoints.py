@@ -115,6 +115,8 @@ def _decide(table: OpenTable, commit: Instant, metadata: SavepointMetadata) -> S
         timeline = load_timeline(table.store)
         refuse_if_restoring(timeline, state)
         refuse_if_doomed(table, timeline, state, paths)
+        if state.is_archived(commit.time):
+            raise UnknownInstant("the commit was archived in the meantime", instant=commit.time)
         if commit.time in state.aborted or commit.time not in {c.time for c in timeline.completed_commits}:
             raise UnknownInstant("the commit was taken back in the meantime", instant=commit.time)
         return Decision(

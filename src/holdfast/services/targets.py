@@ -49,8 +49,14 @@ def commit_at(timeline: Timeline, moment: Moment) -> Instant:
         if name
         else "no completed commit on the active timeline is that old",
         instant=name or limit,
-        hint=f"the newest commit before it is {older[-1].time}" if older else "see holdfast commits show",
+        hint=f"the newest commit before it is {older[-1].time}" if older else _oldest(timeline),
     )
+
+
+def _oldest(timeline: Timeline) -> str:
+    if not timeline.completed_commits:
+        return "the table has no commit"
+    return f"the oldest is {timeline.completed_commits[0].time}; older ones may be archived"
 
 
 def refuse_if_doomed(

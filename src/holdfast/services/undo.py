@@ -30,6 +30,7 @@ from holdfast.table.publish import shown_timeline
 from holdfast.table.restoring import refuse_if_restoring
 from holdfast.table.steady import read_steadily, timeline_and_ledger
 from holdfast.table.view import load_view
+from holdfast.timeline.archived import archives
 from holdfast.timeline.ledger import Decision, LedgerState
 from holdfast.timeline.timeline import Timeline
 
@@ -179,6 +180,12 @@ def _check(table: OpenTable, instant: Instant, timeline: Timeline, state: Ledger
             instant=instant.time,
             hint=f"delete the savepoint first: holdfast savepoint delete --commit {instant.time}",
         )
+    if timeline.completed_commits[0] == instant and _has_archive(table, state):
+        raise Refused(
+            "the commits before this one are archived",
+            instant=instant.time,
+            hint="the timeline must keep a commit: write the rows as they are to be instead",
+        )
     refuse_if_leased(table, after=just_before(instant.time))
     _refuse_if_planned_on(table, timeline)
     # Raises SnapshotExpired or TableDamaged if the state before it is not there any more.
@@ -186,6 +193,11 @@ def _check(table: OpenTable, instant: Instant, timeline: Timeline, state: Ledger
         table.store, lambda now: load_view(table.store, now).latest(just_before(instant.time))
     )
     refuse_if_doomed(table, timeline, state, before["path"])
+
+
+def _has_archive(table: OpenTable, state: LedgerState) -> bool:
+    """Whether there were commits before those on the timeline."""
+    return state.archive is not None or bool(archives(table.store, table.settings.archive_folder))
 
 
 def _refuse_if_planned_on(table: OpenTable, timeline: Timeline) -> None:

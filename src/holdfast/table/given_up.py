@@ -1,9 +1,12 @@
 """Files that cleans gave up: which clean explains that one is missing."""
 
 from holdfast.errors import TableDamaged
+from holdfast.format.cleans import decode_clean_metadata
+from holdfast.format.malformed import Malformed
 from holdfast.model.instant import Action, InstantTime
 from holdfast.model.names import in_partition, parse_base_file, partition_of
 from holdfast.storage.store import Store
+from holdfast.table.archive import read_archive
 from holdfast.table.clean_plans import read_clean_plan
 from holdfast.timeline.timeline import load_timeline
 
@@ -20,6 +23,21 @@ def clean_that_names(store: Store, file: str) -> InstantTime | None:
         names = _names(store, clean, partition)
         if any(file in _spellings(partition, name) for name in names):
             return clean
+    return _archived_clean(store, file)
+
+
+def _archived_clean(store: Store, file: str) -> InstantTime | None:
+    partition = partition_of(file)
+    archived = read_archive(store)
+    for clean in archived.timeline.instants:
+        said = archived.said(clean.time, Action.CLEAN) if clean.action is Action.CLEAN else None
+        try:
+            partitions = () if said is None else decode_clean_metadata(said).partitions
+        except Malformed:
+            continue
+        names = [name for one in partitions if one.partition == partition for name in one.deleted]
+        if any(file in _spellings(partition, name) for name in names):
+            return clean.time
     return None
 
 

@@ -1,5 +1,7 @@
 """The table's schema: what the newest commit says, or what the table was created with."""
 
+from collections.abc import Mapping
+
 import pyarrow as pa
 
 from holdfast.errors import TableDamaged
@@ -31,3 +33,9 @@ def table_schema(table: OpenTable, timeline: Timeline, as_of: InstantTime | None
         return without_meta_columns(arrow_schema(table.settings.create_schema))
     except Malformed as error:
         raise TableDamaged("the table's schema cannot be read", file=PROPERTIES_FILE, cause=error) from error
+
+
+def schema_as_of(schemas: Mapping[InstantTime, str], time: InstantTime) -> pa.Schema | None:
+    """The data columns of the newest commit at that time, from what each commit was written with."""
+    newest = max((commit for commit in schemas if commit <= time), default=None)
+    return None if newest is None else without_meta_columns(arrow_schema(schemas[newest]))

@@ -6,8 +6,8 @@ wrote; files of older instants were committed and archived, and only the
 listing knows them.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -24,11 +24,13 @@ from holdfast.format.commits import (
 from holdfast.format.malformed import Malformed
 from holdfast.format.restores import RestoreMetadata, decode_restore_metadata
 from holdfast.format.rollbacks import RollbackMetadata, decode_rollback_metadata
-from holdfast.model.instant import Action, InstantTime
+from holdfast.model.instant import Action, Instant, InstantTime
 from holdfast.model.names import BASE_FILE_PATTERN, META_FOLDER, in_partition, instant_file
 from holdfast.storage.store import Store
+from holdfast.table.archive import read_archive
 from holdfast.table.given_up import clean_that_names
-from holdfast.timeline.timeline import Timeline, read_all_completed
+from holdfast.timeline.archived import NO_ARCHIVE, ArchivedTimeline
+from holdfast.timeline.timeline import Timeline
 
 _BASE_FILE_SUFFIX = ".parquet"
 _UNDOING: Mapping[Action, Callable[[bytes], RollbackMetadata | RestoreMetadata]] = {
@@ -64,6 +66,8 @@ class View:
     """Commit → the Avro schema its files were written with, where the active timeline tells."""
     store: Store | None = None
     """Where the plans of cleans are, which say why a file is missing."""
+    has_archived: bool = False
+    """Whether the timeline has those commits, too, that were archived."""
 
     def latest(self, as_of: InstantTime | None = None) -> pa.Table:
         """The newest version of each visible file group, in the order of the paths.
@@ -71,6 +75,9 @@ class View:
         Never a part of it: if a file is gone that the snapshot consists of,
         that is `SnapshotExpired` where a clean explains it, else `TableDamaged`.
         """
+        view = self.reaching(as_of)
+        if view is not self:
+            return view.latest(as_of)
         newest = self.newest(as_of)
         absent = newest["path"].filter(pc.invert(pc.is_in(newest["path"], self.listed)))
         if len(absent) > 0:
@@ -78,6 +85,19 @@ class View:
         if as_of is not None:
             self._check_superseded(as_of)
         return newest
+
+    def reaching(self, as_of: InstantTime | None) -> "View":
+        """A view that knows the commits around a moment: with the archived ones, if it is that old."""
+        first = self.timeline.first_commit_time
+        if as_of is None or first is None or as_of >= first or self.has_archived or self.store is None:
+            return self
+        archived = read_archive(self.store)
+        if not archived.is_whole:
+            raise TableDamaged(
+                "the archived timeline cannot be read, which tells what the table was then", as_of=as_of
+            )
+        view = view_of(self.store, archived.with_active(self.timeline), self.listed, archived=archived)
+        return replace(view, has_archived=True)
 
     def newest(self, as_of: InstantTime | None = None) -> pa.Table:
         """As `latest`, whether the files are there or not."""
@@ -91,9 +111,9 @@ class View:
 
     def _check_superseded(self, as_of: InstantTime) -> None:
         """Look for versions that served at `as_of`, were replaced since, and are gone."""
-        first = self.timeline.first_commit_time
-        if first is not None and as_of < first and self._cleans():
-            raise self._incomplete("unknown, before the active timeline", as_of)
+        commits = self.timeline.completed_commits
+        if commits and as_of < commits[0].time and self._cleans():
+            raise self._incomplete("unknown, before the timeline", as_of)
         then = pc.less_equal(pc.cast(self.slices["previous"], pa.int64()), int(as_of))
         since = pa.chunked_array([pa.array(instant_numbers(self.slices["instant"]) > int(as_of))])
         later = self.slices.filter(pc.fill_null(pc.and_(then, since), False))
@@ -125,23 +145,26 @@ def load_view(store: Store, timeline: Timeline) -> View:
     return view_of(store, timeline, pa.array(store.paths("", without=META_FOLDER), pa.string()))
 
 
-def view_of(store: Store, timeline: Timeline, listed: pa.Array) -> View:
-    """The view of a table that was listed before."""
-    written, replaced, schemas = _said_by_commits(store, timeline)
+def view_of(
+    store: Store, timeline: Timeline, listed: pa.Array, *, archived: ArchivedTimeline = NO_ARCHIVE
+) -> View:
+    """The view of a table that was listed before. `archived` tells of what is only in archives."""
+    written, replaced, schemas = _said_by_commits(archived.read_completed(store, timeline.completed_commits))
     unnamed = listed.filter(pc.invert(pc.is_in(listed, written["path"].combine_chunks())))
-    archived = without_rolled_back(store, timeline, _archived(unnamed, timeline))
-    slices = pa.concat_tables([written, archived])
-    return View(timeline, slices.take(pc.sort_indices(slices["path"])), listed, replaced, schemas, store)
+    older = without_rolled_back(store, timeline, _archived(unnamed, timeline), archived=archived)
+    slices = pa.concat_tables([written, older])
+    slices = slices.take(pc.sort_indices(slices["path"]))
+    return View(timeline, slices, listed, replaced, schemas, store)
 
 
 def _said_by_commits(
-    store: Store, timeline: Timeline
+    commits: Iterable[tuple[Instant, bytes]],
 ) -> tuple[pa.Table, dict[str, InstantTime], dict[InstantTime, str]]:
     """The base files commits wrote, the file groups they replaced, and the schemas they wrote in."""
     tables: list[pa.Table] = [SLICES.empty_table()]
     replaced: dict[str, InstantTime] = {}
     schemas: dict[InstantTime, str] = {}
-    for instant, content in read_all_completed(store, timeline.completed_commits):
+    for instant, content in commits:
         try:
             files, schema = decode_writes(content)
             ids = decode_replaced_file_ids(content) if instant.action is Action.REPLACECOMMIT else {}
@@ -186,13 +209,15 @@ def _archived(unnamed: pa.Array, timeline: Timeline) -> pa.Table:
     return found.filter(pc.and_(is_older, pc.invert(pc.is_in(found["instant"], pending))))
 
 
-def without_rolled_back(store: Store, timeline: Timeline, slices: pa.Table) -> pa.Table:
+def without_rolled_back(
+    store: Store, timeline: Timeline, slices: pa.Table, *, archived: ArchivedTimeline = NO_ARCHIVE
+) -> pa.Table:
     """Leave out what a task wrote after its write had been rolled back."""
     if slices.num_rows == 0:
         return slices
     undoing = [i for i in timeline.instants if i.action in _UNDOING and i.is_completed]
     undone: list[str] = []
-    for instant, content in read_all_completed(store, undoing):
+    for instant, content in archived.read_completed(store, undoing):
         try:
             undone += _UNDOING[instant.action](content).commits
         except Malformed as error:

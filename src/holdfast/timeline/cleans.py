@@ -14,5 +14,5 @@ def pending_cleans(timeline: Timeline, state: LedgerState) -> tuple[InstantTime,
     requested = {i.time for i in timeline.instants if i.action is Action.CLEAN}
     first = timeline.instants[0].time if timeline.instants else None
     # One that is older than the active timeline was completed and archived.
-    decided = {time for time in state.cleans if time in requested or first is None or time > first}
-    return tuple(sorted((requested | decided) - completed_cleans(timeline)))
+    unarchived = {t for t in state.cleans if not state.is_archived(t) and (first is None or t > first)}
+    return tuple(sorted((requested | unarchived) - completed_cleans(timeline)))

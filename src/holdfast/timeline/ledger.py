@@ -13,6 +13,14 @@ or a restore, which takes undecided writes with it.
 A CLEAN says that the files of a stored plan may go: whoever wants to rely on
 one of them afterwards is refused.
 
+An ARCHIVE says that the commits up to its instant leave the timeline. None of
+them is undecided, so none can be aborted afterwards.
+
+A checkpoint holds what all entries before it say. Entries that lie far enough
+behind one are deleted. First the floor is raised above them, and it never
+sinks. Whoever slept through that would take the hole for the ledger's end; so
+what was found at the end, or put there, counts only if the floor lies below.
+
 A decision is a function from the state so far to the next entry. It runs
 again whenever another process took the slot, so whatever it checked still
 holds in the slot it wins.
@@ -22,7 +30,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from holdfast.clock import Clock
-from holdfast.errors import OutcomeUnknown, StorageUnavailable, TableDamaged
+from holdfast.errors import Conflict, OutcomeUnknown, StorageUnavailable, TableDamaged
 from holdfast.format.ledger_entries import (
     Entry,
     EntryKind,
@@ -36,7 +44,7 @@ from holdfast.format.ledger_entries import (
 from holdfast.format.malformed import Malformed
 from holdfast.host import Owner
 from holdfast.model.instant import Action, InstantTime
-from holdfast.model.names import CHECKPOINT_FOLDER, LEDGER_FOLDER
+from holdfast.model.names import CHECKPOINT_FOLDER, LEDGER_FLOOR, LEDGER_FOLDER
 from holdfast.storage.store import Store
 
 _CHECKPOINT_AFTER = 50
@@ -76,6 +84,13 @@ class Restoring:
 
 
 @dataclass(frozen=True, slots=True)
+class Archiving:
+    until: InstantTime
+    """The newest commit that leaves the timeline. It and all older instants are decided."""
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
 class LedgerState:
     """What the entries up to `slot` say. Slot 0 is before the first entry."""
 
@@ -94,11 +109,18 @@ class LedgerState:
     """Savepointed commit → slot."""
     cleans: Mapping[InstantTime, InstantTime | None] = field(default_factory=dict)
     """Clean → the earliest commit that it leaves whole. The timeline tells which of them are completed."""
+    archive: Archiving | None = None
+    """The newest decision to archive; the timeline tells whether it is carried out."""
+
+    def is_archived(self, time: InstantTime) -> bool:
+        """Whether an instant that the timeline does not show was decided, and archived since."""
+        return self.archive is not None and time <= self.archive.until
 
     def after(self, entry: Entry, digest: str) -> "LedgerState":
         """The state with one more entry."""
         begun, committed, aborted = dict(self.begun), dict(self.committed), dict(self.aborted)
         savepoints, cleans, restore = dict(self.savepoints), dict(self.cleans), self.restore
+        archive = self.archive
         time = entry.instant
         is_decided = time in committed or time in aborted
         match entry.kind:
@@ -128,6 +150,8 @@ class LedgerState:
                 savepoints.pop(time, None)
             case EntryKind.CLEAN:
                 cleans[time] = entry.earliest
+            case EntryKind.ARCHIVE:
+                archive = Archiving(time, entry.slot)
         times = [self.newest, time, entry.rollback, *(one.rollback for one in entry.revoked)]
         return replace(
             self,
@@ -140,6 +164,7 @@ class LedgerState:
             restore=restore,
             savepoints=savepoints,
             cleans=cleans,
+            archive=archive,
         )
 
 
@@ -173,6 +198,14 @@ class Ledger:
 
     def read(self) -> LedgerState:
         """Read to the end: everything appended before this call is in the result."""
+        state = self._read_on()
+        while self._floor() > state.slot:
+            self._state = None
+            state = self._read_on()
+        return state
+
+    def _read_on(self) -> LedgerState:
+        """Read on until there is no next entry, which is the end unless that one was trimmed."""
         state = self._state or self._newest_checkpoint()
         while True:
             try:
@@ -214,17 +247,55 @@ class Ledger:
             )
             content = encode_entry(entry, decision.payload)
             if self._create(_slot_path(entry.slot), content):
-                self._state = state.after(entry, digest_of(content))
-                return self._state
+                written = state.after(entry, digest_of(content))
+                if self._floor() < entry.slot:
+                    self._state = written
+                    return written
+                standing = self._standing(entry)
+                if standing is not None:
+                    return standing
+
+    def _standing(self, entry: Entry) -> LedgerState | None:
+        """The state now, if an entry that was trimmed at once is a COMMIT that stands.
+
+        This process slept, either before it wrote, and filled a hole, or after
+        it, and the entry was trimmed in its turn. The floor passes no BEGIN that
+        is undecided. So a write that was not aborted was committed, and any
+        other decision can be made anew.
+        """
+        self._state = None
+        state = self.read()
+        if entry.slot not in _referred_to(state):
+            self._store.delete(_slot_path(entry.slot))
+        if entry.kind is not EntryKind.COMMIT or entry.instant in state.aborted:
+            return None
+        assert entry.instant not in state.begun, "the floor passes no BEGIN that is undecided"
+        committed = {**state.committed, entry.instant: Committed(entry.action, entry.slot)}
+        return replace(state, committed=committed)
 
     def payload(self, slot: int) -> bytes:
         """The payload of an entry, e.g. the commit metadata of a COMMIT."""
         return self._entry(slot)[1]
 
     def between(self, after: int, last: int) -> Iterator[tuple[Entry, bytes]]:
-        """The entries of the slots in (after, last], each with its payload."""
-        for slot in range(after + 1, last + 1):
-            yield self._entry(slot)
+        """The entries of the slots in (after, last], each with its payload.
+
+        `Conflict` if some of them were trimmed: whoever asks has slept for long.
+        """
+        try:
+            found = [self._entry(slot) for slot in range(after + 1, last + 1)]
+        except TableDamaged:
+            self._refuse_if_trimmed(after)
+            raise
+        if found:
+            self._refuse_if_trimmed(after)
+        yield from found
+
+    def _refuse_if_trimmed(self, after: int) -> None:
+        if self._floor() > after:
+            raise Conflict(
+                "the ledger was trimmed in the meantime", after=after, hint="look at the table again"
+            )
 
     def _entry(self, slot: int) -> tuple[Entry, bytes]:
         path = _slot_path(slot)
@@ -234,7 +305,7 @@ class Ledger:
             raise TableDamaged("ledger entry cannot be read", file=path, cause=error) from error
 
     def checkpoint_if_due(self, state: LedgerState, *, cleaned: Collection[InstantTime] = ()) -> None:
-        """Store `state`, whose commits are all published, so that readers start there.
+        """Store `state`, whose commits are all published, so that readers start there; trim what is behind.
 
         Cleans that are completed, as `cleaned` names them, are left out. It does
         not matter who writes a checkpoint first: what they may differ in is on
@@ -247,6 +318,44 @@ class Ledger:
         self._store.create(_checkpoint_path(state.slot), encode_checkpoint(trimmed))
         if self._state is state:
             self._state = trimmed
+        self._trim(trimmed)
+
+    def _trim(self, state: LedgerState) -> None:
+        """Delete the entries up to the checkpoint before the one of `state`, and older checkpoints.
+
+        Entries that something still refers to stay: those since the BEGIN of
+        an undecided write, savepoints, and the newest decision to archive.
+        """
+        older = [file.path for file in self._store.folder(CHECKPOINT_FOLDER).files]
+        older = [path for path in older if path < _checkpoint_path(state.slot)]
+        if not older:
+            return
+        begun = (one.slot - 1 for one in state.begun.values())
+        floor = min((int(older[-1].rpartition("/")[2]), *begun))
+        self._raise_floor(floor)
+        kept = set(map(_slot_path, _referred_to(state)))
+        entries = (file.path for file in self._store.folder(LEDGER_FOLDER).files)
+        behind = [path for path in entries if path <= _slot_path(floor) and path not in kept]
+        self._store.delete_all([*behind, *older[:-1]])
+
+    def _floor(self) -> int:
+        """Entries up to here may be deleted, or false."""
+        try:
+            return int(self._store.read(LEDGER_FLOOR))
+        except FileNotFoundError:
+            return 0
+        except ValueError as error:
+            raise TableDamaged("the ledger's floor cannot be read", file=LEDGER_FLOOR, cause=error) from error
+
+    def _raise_floor(self, slot: int) -> None:
+        """Raise the floor to the slot. It never sinks, whoever comes late."""
+        content = b"%d" % slot
+        while self._floor() < slot:
+            if self._store.create(LEDGER_FLOOR, content):
+                return
+            known, version = self._store.read_version(LEDGER_FLOOR)
+            if int(known) < slot:
+                self._store.replace(LEDGER_FLOOR, content, version)
 
     def _create(self, path: str, content: bytes) -> bool:
         """Whether the slot is ours. An error is answered by asking again, never by a guess.
@@ -270,14 +379,23 @@ class Ledger:
         ) from last_error
 
     def _newest_checkpoint(self) -> LedgerState:
-        files = self._store.folder(CHECKPOINT_FOLDER).files
-        if not files:
-            return LedgerState()
-        path = files[-1].path
-        try:
-            return decode_checkpoint(self._store.read(path), LedgerState)
-        except Malformed as error:
-            raise TableDamaged("ledger checkpoint cannot be read", file=path, cause=error) from error
+        while True:
+            files = self._store.folder(CHECKPOINT_FOLDER).files
+            if not files:
+                return LedgerState()
+            path = files[-1].path
+            try:
+                return decode_checkpoint(self._store.read(path), LedgerState)
+            except FileNotFoundError:
+                continue  # There are newer ones by now.
+            except Malformed as error:
+                raise TableDamaged("ledger checkpoint cannot be read", file=path, cause=error) from error
+
+
+def _referred_to(state: LedgerState) -> set[int]:
+    """The slots whose payload is needed as long as the state says so."""
+    archives = () if state.archive is None else (state.archive.slot,)
+    return {*state.savepoints.values(), *archives}
 
 
 def _folded(state: LedgerState, content: bytes) -> LedgerState:

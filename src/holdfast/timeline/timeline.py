@@ -49,10 +49,15 @@ class Timeline:
     def last_commit(self) -> Instant | None:
         return self.completed_commits[-1] if self.completed_commits else None
 
-    @property
+    @cached_property
     def first_commit_time(self) -> InstantTime | None:
-        """Files of older instants were committed and archived."""
-        return self.completed_commits[0].time if self.completed_commits else None
+        """Files of older instants were committed and archived.
+
+        Archiving may leave a savepointed commit behind and take those after it.
+        """
+        kept = {instant.time for instant in self.instants if instant.action is Action.SAVEPOINT}
+        times = [commit.time for commit in self.completed_commits]
+        return next((time for time in times if time not in kept), times[-1] if times else None)
 
     def find(self, time: str, action: Action | None = None) -> Instant | None:
         """The instant with that time; the action matters where a savepoint shares its commit's time."""

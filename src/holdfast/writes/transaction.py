@@ -358,6 +358,7 @@ def _tidy(
         lambda: table.store.delete(heartbeat_path(instant)),
         lambda: _checkpoint(table, decided),
         cleaning.finish,
+        cleaning.finish_archiving,
     )
     problems: list[str] = []
     for step in steps:

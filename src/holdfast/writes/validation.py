@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from holdfast.errors import Fenced, TableDamaged, WriteConflict
+from holdfast.errors import Conflict, Fenced, TableDamaged, WriteConflict
 from holdfast.format.ledger_entries import Entry, EntryKind
 from holdfast.format.malformed import Malformed
 from holdfast.model.instant import InstantTime
@@ -25,7 +25,12 @@ def refuse_if_fenced(state: LedgerState, instant: InstantTime) -> None:
 
 def refuse_if_taken_back(table: OpenTable, instant: InstantTime, slot: int) -> None:
     """`WriteConflict` if a commit was taken back since the entry in `slot`."""
-    for entry, _ in table.ledger.between(slot, table.ledger.read().slot):
+    try:
+        entries = list(table.ledger.between(slot, table.ledger.read().slot))
+    except Conflict as error:
+        # Nothing is trimmed that came after the BEGIN of a write that is undecided.
+        raise Fenced("this write was rolled back by another process long ago", instant=instant) from error
+    for entry, _ in entries:
         _refuse_revocation(entry, instant)
 
 

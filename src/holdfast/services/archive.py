@@ -1,0 +1,360 @@
+"""Archive: take the oldest instants from the active timeline, and keep what they said.
+
+    finish what was decided ─► plan ─► ARCHIVE in the ledger ─► archive written ─► files deleted
+
+Readers list the timeline with every query, so it must stay short. ARCHIVE is
+decided only if no savepoint, no lease and nothing that takes commits back came
+since the plan was made; from then on whoever wants to go back to one of the
+commits is refused. The archive is there before the first file goes; then go
+requested and inflight files, then completed ones, the oldest first, so that
+the timeline never has a hole. Every step may be repeated, by several at once.
+"""
+
+import datetime as dt
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import msgspec
+
+from holdfast.concurrency.locks.lock import NO_LOCK, Lock
+from holdfast.concurrency.locks.open import open_lock
+from holdfast.config.archiving import ArchiveSettings
+from holdfast.config.write import FailedWritesPolicy, WriteSettings
+from holdfast.errors import Conflict, TableDamaged
+from holdfast.format.archive import ArchivedFile, decode_archive, encode_archive
+from holdfast.format.ledger_entries import EntryKind
+from holdfast.format.malformed import Malformed
+from holdfast.model.instant import COMMIT_ACTIONS, Action, Instant, InstantTime, State, end_of
+from holdfast.model.names import META_FOLDER, SHOWN_AS, archive_file, parse_instant_file
+from holdfast.model.reports import ArchiveReport
+from holdfast.services.archive_guards import (
+    Folders,
+    metadata_table_bound,
+    spared,
+    uncleaned_bound,
+    unswept,
+)
+from holdfast.services.archive_plan import Bound, Plan, holding, keeping, keeping_start, plan_archive
+from holdfast.services.clean_plan import savepointed
+from holdfast.services.clean_scope import last_clean
+from holdfast.services.leases import append_taking_back, leased_instants
+from holdfast.services.rollback import failed_writes, recover
+from holdfast.table.markers import instants_with_markers
+from holdfast.table.opened import OpenTable
+from holdfast.table.publish import shown_timeline
+from holdfast.table.restoring import refuse_if_restoring
+from holdfast.table.steady import timeline_and_ledger
+from holdfast.timeline.archived import archives
+from holdfast.timeline.cleans import pending_cleans
+from holdfast.timeline.ledger import Decision, LedgerState
+from holdfast.timeline.timeline import Timeline, load_timeline
+
+log = logging.getLogger(__name__)
+
+_ATTEMPTS = 5
+_ARCHIVABLE = frozenset({*COMMIT_ACTIONS, Action.CLEAN, Action.ROLLBACK})
+_OVERTAKING = (EntryKind.SAVEPOINT, EntryKind.REVOKE, EntryKind.ARCHIVE)
+"""What makes a plan obsolete that was made before it."""
+
+
+class _Stored(msgspec.Struct, frozen=True):
+    """The payload of an ARCHIVE: what goes, and into which archive, unless another program took its name."""
+
+    number: int
+    batch: int
+    instants: tuple[tuple[InstantTime, Action], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """A file of the timeline, as listed."""
+
+    path: str
+    time: InstantTime
+    action: Action
+    state: State
+    modified_ms: int
+
+    @property
+    def key(self) -> tuple[InstantTime, Action]:
+        return self.time, SHOWN_AS.get(self.action, self.action)
+
+
+def archive_by_hand(table: OpenTable, settings: WriteSettings) -> ArchiveReport:
+    """Roll back what dead writers left, and archive as the settings of a write to the table say.
+
+    `Refused` while a restore is pending.
+    """
+    lock = open_lock(table, settings.lock)
+    is_never = settings.failed_writes_policy is FailedWritesPolicy.NEVER
+    with lock.hold():
+        # Whoever archives is not the one writer of the table, who may remove all that is unfinished.
+        recover(
+            table,
+            policy=FailedWritesPolicy.NEVER if is_never else FailedWritesPolicy.LAZY,
+            timeout_ms=settings.heartbeat_timeout_ms,
+        )
+    return archive_after_recovery(table, settings.archive, lock=lock)
+
+
+def archive_after_recovery(
+    table: OpenTable, settings: ArchiveSettings, *, lock: Lock = NO_LOCK
+) -> ArchiveReport:
+    """As `archive_by_hand`, for a writer that has recovered already."""
+    began_ms = table.clock.elapsed_ms()
+    timeline, state = timeline_and_ledger(table)
+    refuse_if_restoring(timeline, state)
+    commits = timeline.completed_commits
+    _, most = keeping(commits, settings)
+    resumed: tuple[Instant, ...] = ()
+    done, file = Plan(held_back=f"the timeline has {len(commits)} commits, and up to {most} may gather"), None
+    if _is_unfinished(table, timeline, state) or len(commits) > most:
+        with lock.hold():
+            resumed, _ = _carry_out(table)
+            done = _decide(table, settings)
+            if done.until is not None:
+                file = _carry_out(table)[1]
+    return ArchiveReport(
+        archived=done.instants,
+        file=file,
+        commits_left=len(commits) - sum(i.action in COMMIT_ACTIONS for i in (*done.instants, *resumed)),
+        held_back=done.held_back,
+        took_ms=table.clock.elapsed_ms() - began_ms,
+        resumed=resumed,
+    )
+
+
+def plan_next_archive(table: OpenTable, settings: ArchiveSettings) -> Plan:
+    """What archiving would take from the timeline. Changes nothing."""
+    table.settings.check_writable()
+    timeline, state = timeline_and_ledger(table)
+    return _planned(table, timeline, state, settings)
+
+
+def _decide(table: OpenTable, settings: ArchiveSettings) -> Plan:
+    """Put ARCHIVE into the ledger; what it archives, which is nothing if there is nothing to do."""
+    for _ in range(_ATTEMPTS):
+        state = table.ledger.read()
+        timeline = shown_timeline(table, state)
+        refuse_if_restoring(timeline, state)
+        plan = _planned(table, timeline, state, settings)
+        if plan.until is None:
+            return plan
+        decision = _Archiving(table, timeline, plan, settings, state.slot)
+        append_taking_back(table, decision.decide)
+        if decision.is_decided:
+            return plan
+    log.info("archive.postponed", extra={"attempts": _ATTEMPTS})
+    return Plan(held_back="savepoints, leases or rollbacks kept coming")
+
+
+def _planned(table: OpenTable, timeline: Timeline, state: LedgerState, settings: ArchiveSettings) -> Plan:
+    """The plan; storage is asked only about what the timeline alone would let go."""
+    commits = timeline.completed_commits
+    savepoints = savepointed(timeline, state) | {i.time for i in timeline.pending_savepoints}
+    bounds = list(_bounds(table, timeline, state, settings))
+    plan = plan_archive(timeline, settings, bounds=bounds, savepoints=savepoints)
+    if plan.until is None or plan.first_left is None:
+        return plan
+    folders = Folders(table.store)
+    going = [instant for instant in plan.instants if instant.action in COMMIT_ACTIONS]
+    uncleaned = uncleaned_bound(table.store, folders, going)
+    orphans, staying = unswept(table.store, folders, timeline, first_left=plan.first_left)
+    staying |= spared(table.store, folders, (i for i in plan.instants if i.action is Action.CLEAN))
+    bounds += [*([] if uncleaned is None else [uncleaned]), *orphans]
+    bounds += [
+        holding(commits, pin, "a reader holds a lease on an old commit")
+        for pin in _old_leases(table, plan.first_left)
+    ]
+    return plan_archive(timeline, settings, bounds=bounds, savepoints=savepoints, staying=staying)
+
+
+def _bounds(
+    table: OpenTable, timeline: Timeline, state: LedgerState, settings: ArchiveSettings
+) -> Iterable[Bound]:
+    """What keeps commits on the timeline, as far as that is known without looking at data files."""
+    commits = timeline.completed_commits
+    for time in sorted(_unfinished(table, timeline, state))[:1]:
+        yield keeping_start(commits, time, f"{time} is not finished")
+    marked = sorted(set(instants_with_markers(table.store)) & {commit.time for commit in commits})
+    for time in marked[:1]:
+        yield Bound(time, f"the markers of {time} could not be removed yet")
+    last = last_clean(table.store, timeline) if settings.clean.automatic else None
+    if last is not None and last.earliest is not None:
+        yield Bound(last.earliest, f"the last clean has reached {last.earliest}")
+    metadata_table = metadata_table_bound(table)
+    if metadata_table is not None:
+        yield metadata_table
+
+
+def _unfinished(table: OpenTable, timeline: Timeline, state: LedgerState) -> set[InstantTime]:
+    """Everything that is not completed: writes, rollbacks, cleans, table services."""
+    shown = {i.time for i in timeline.instants if not i.is_completed and i.action is not Action.SAVEPOINT}
+    failed = failed_writes(table, timeline, state)
+    rollbacks = {write.rollback for write in failed if write.rollback is not None}
+    return {
+        *shown,
+        *state.begun,
+        *(write.time for write in failed),
+        *rollbacks,
+        *pending_cleans(timeline, state),
+    }
+
+
+def _old_leases(table: OpenTable, first_left: InstantTime) -> list[InstantTime]:
+    """What leases hold that is older than the commit that the timeline would begin with."""
+    return [pin for pin in leased_instants(table) if end_of(pin) < end_of(first_left)]
+
+
+class _Archiving:
+    """The decision to archive, asked anew in each slot."""
+
+    def __init__(
+        self, table: OpenTable, timeline: Timeline, plan: Plan, settings: ArchiveSettings, slot: int
+    ) -> None:
+        self._table = table
+        self._plan = plan
+        self._actions = {commit.time: commit.action for commit in timeline.completed_commits}
+        self._checked = slot
+        self._batch = settings.batch
+        self.is_decided = False
+
+    def decide(self, state: LedgerState) -> Decision | None:
+        self.is_decided = False
+        if state.restore is not None:
+            refuse_if_restoring(load_timeline(self._table.store), state)
+        if self._is_obsolete(state):
+            return None
+        assert self._plan.until is not None, "a plan without commits is not decided on"
+        numbers = archives(self._table.store, self._table.settings.archive_folder)
+        stored = _Stored(
+            1 + max(numbers, default=0),
+            self._batch,
+            tuple((instant.time, instant.action) for instant in self._plan.instants),
+        )
+        self.is_decided = True
+        return Decision(
+            kind=EntryKind.ARCHIVE,
+            instant=self._plan.until,
+            action=self._actions[self._plan.until],
+            payload=msgspec.json.encode(stored),
+        )
+
+    def _is_obsolete(self, state: LedgerState) -> bool:
+        try:
+            entries = list(self._table.ledger.between(self._checked, state.slot))
+        except Conflict:
+            return True
+        assert self._plan.first_left is not None, "a plan with commits leaves some"
+        if any(entry.kind in _OVERTAKING for entry, _ in entries):
+            return True
+        self._checked = state.slot
+        return bool(_old_leases(self._table, self._plan.first_left))
+
+
+def _is_unfinished(table: OpenTable, timeline: Timeline, state: LedgerState) -> bool:
+    """Whether something is on the timeline that was to be archived."""
+    if state.archive is None:
+        return False
+    until = state.archive.until
+    old = {_key(i) for i in timeline.instants if i.time <= until and i.action in _ARCHIVABLE}
+    return bool(old) and not old.isdisjoint(_stored(table, state.archive.slot).instants)
+
+
+def _carry_out(table: OpenTable) -> tuple[tuple[Instant, ...], str | None]:
+    """Do what the newest ARCHIVE says, or finish it; the instants that went, and the archive they are in."""
+    timeline, state = timeline_and_ledger(table)
+    if state.archive is None or not _is_unfinished(table, timeline, state):
+        return (), None
+    stored = _stored(table, state.archive.slot)
+    going = frozenset(stored.instants)
+    files = [file for file in _listed(table) if file.key in going]
+    path = _ensure_archived(table, stored, files)
+    earlier = [file.path for file in files if file.state is not State.COMPLETED]
+    stuck = table.store.delete_all(earlier)
+    for file in sorted(files, key=lambda file: file.key):
+        # One by one and in this order: a reader that finds one of them missing may rely on all
+        # older ones being in the archive, too.
+        if file.state is State.COMPLETED and not stuck:
+            table.store.delete(file.path)
+    instants = tuple(instant for instant in timeline.instants if _key(instant) in going)
+    log.info(
+        "archive.completed",
+        extra={"until": state.archive.until, "instants": len(instants), "file": path, "stuck": len(stuck)},
+    )
+    return instants, path
+
+
+def _ensure_archived(table: OpenTable, stored: _Stored, files: list[_Listed]) -> str:
+    """The archive that holds the instants, written if it is not there."""
+    folder = table.settings.archive_folder
+    number = stored.number
+    content: bytes | None = None
+    while True:
+        path = archive_file(folder, number)
+        found = table.store.stat(path)
+        if found is None:
+            content = content or _encoded(table, stored, files, path)
+            if content is None or table.store.create(path, content):
+                return path
+        elif _holds(table, path, stored):
+            return path
+        else:
+            number += 1  # Another program has taken the name.
+
+
+def _holds(table: OpenTable, path: str, stored: _Stored) -> bool:
+    files = decode_archive(table.store.read(path)).files
+    completed = {(file.time, file.action) for file in files if file.state is State.COMPLETED}
+    return completed.issuperset(stored.instants)
+
+
+def _encoded(table: OpenTable, stored: _Stored, files: list[_Listed], path: str) -> bytes | None:
+    """The archive's content; None if another process has written it and begun to delete the files."""
+    ordered = sorted(files, key=lambda file: (file.key, _ORDER[file.state]))
+    contents = table.store.read_all([file.path for file in ordered])
+    absent = [file.path for file, content in zip(ordered, contents, strict=True) if content is None]
+    listed = {file.key for file in ordered if file.state is State.COMPLETED}
+    missing = [key for key in stored.instants if key not in listed]
+    if absent or missing:
+        if table.store.stat(path) is not None:
+            return None
+        raise TableDamaged(
+            "an instant that is to be archived is missing", file=absent[0] if absent else missing[0][0]
+        )
+    archived = [
+        ArchivedFile(file.time, file.action, file.state, content or b"", _moment(file.modified_ms))
+        for file, content in zip(ordered, contents, strict=True)
+    ]
+    try:
+        return encode_archive(archived, per_block=stored.batch)
+    except Malformed as error:
+        raise TableDamaged("an instant cannot be archived", cause=error) from error
+
+
+_ORDER = {State.REQUESTED: 0, State.INFLIGHT: 1, State.COMPLETED: 2}
+
+
+def _stored(table: OpenTable, slot: int) -> _Stored:
+    try:
+        return msgspec.json.decode(table.ledger.payload(slot), type=_Stored)
+    except msgspec.DecodeError as error:
+        raise TableDamaged("a decision to archive cannot be read", slot=slot, cause=error) from error
+
+
+def _listed(table: OpenTable) -> list[_Listed]:
+    found: list[_Listed] = []
+    for file in table.store.folder(META_FOLDER).files:
+        parsed = parse_instant_file(file.path.rpartition("/")[2])
+        if parsed is not None:
+            found.append(_Listed(file.path, *parsed, file.modified_ms))
+    return found
+
+
+def _key(instant: Instant) -> tuple[InstantTime, Action]:
+    return instant.time, SHOWN_AS.get(instant.action, instant.action)
+
+
+def _moment(epoch_ms: int) -> dt.datetime:
+    return dt.datetime.fromtimestamp(epoch_ms / 1000, dt.UTC)

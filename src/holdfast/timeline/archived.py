@@ -1,0 +1,96 @@
+"""The archived timeline: instants that left the active one, and what they said.
+
+Nothing here is needed to read a table as it is now. An instant may be in
+several archives, and on the active timeline as well, if whoever archived it
+died; it counts once.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from holdfast.format.archive import ArchivedFile, decode_archive
+from holdfast.model.instant import Action, Instant, InstantTime, State
+from holdfast.model.names import META_FOLDER, SHOWN_AS, parse_archive
+from holdfast.storage.store import Store
+from holdfast.timeline.timeline import Timeline, read_all_completed
+
+log = logging.getLogger(__name__)
+
+_RANK = {State.REQUESTED: 0, State.INFLIGHT: 1, State.COMPLETED: 2}
+
+Key = tuple[InstantTime, Action]
+"""The action is what the timeline calls it when it is completed."""
+
+
+@dataclass(frozen=True)
+class ArchivedTimeline:
+    files: Mapping[tuple[InstantTime, Action, State], ArchivedFile] = field(default_factory=dict)
+    is_whole: bool = True
+    """Whether all archives could be read."""
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """The instants, each in the furthest state it reached."""
+        furthest: dict[Key, Instant] = {}
+        for (time, action, state), file in self.files.items():
+            key = (time, SHOWN_AS.get(action, action))
+            known = furthest.get(key)
+            if known is None or _RANK[known.state] < _RANK[state]:
+                moment = file.changed_at if state is State.COMPLETED else None
+                furthest[key] = Instant(time, action, state, moment)
+        return Timeline(tuple(sorted(furthest.values(), key=lambda i: (i.time, i.action))))
+
+    def said(self, time: InstantTime, action: Action, state: State = State.COMPLETED) -> bytes | None:
+        """What the file of an instant said; None if it is not archived, or nothing of it is kept."""
+        file = self.files.get((time, action, state))
+        return file.content if file is not None and file.content else None
+
+    def read_completed(self, store: Store, instants: Sequence[Instant]) -> Iterator[tuple[Instant, bytes]]:
+        """As `read_all_completed`, of archived instants, too."""
+        said = {instant: self.said(instant.time, instant.action) for instant in instants}
+        active = [instant for instant in instants if said[instant] is None]
+        said |= dict(read_all_completed(store, active))
+        for instant in instants:
+            content = said[instant]
+            assert content is not None, "what is not archived was read, or that failed"
+            yield instant, content
+
+    def with_active(self, active: Timeline) -> Timeline:
+        """All instants, archived or not. What is on the active timeline counts."""
+        shown = {_key(instant) for instant in active.instants}
+        older = [instant for instant in self.timeline.instants if _key(instant) not in shown]
+        return Timeline(tuple(sorted((*older, *active.instants), key=lambda i: (i.time, i.action))))
+
+
+NO_ARCHIVE = ArchivedTimeline()
+
+
+def archives(store: Store, folder: str) -> dict[int, str]:
+    """The archives of a table by their numbers, ascending."""
+    listed = store.folder(f"{META_FOLDER}/{folder}").files
+    numbers = {file.path: parse_archive(file.path.rpartition("/")[2]) for file in listed}
+    found = sorted((number, path) for path, number in numbers.items() if number is not None)
+    return dict(found)
+
+
+def load_archived(store: Store, folder: str) -> ArchivedTimeline:
+    """Read all archives. One that was merged into another meanwhile is read there."""
+    files: dict[tuple[InstantTime, Action, State], ArchivedFile] = {}
+    is_whole = True
+    paths = list(archives(store, folder).values())
+    for path, content in zip(paths, store.read_all(paths), strict=True):
+        if content is None:
+            continue
+        archive = decode_archive(content)
+        if not archive.is_whole:
+            is_whole = False
+            log.warning("archive.damaged", extra={"file": path})
+        for file in archive.files:
+            files.setdefault((file.time, SHOWN_AS.get(file.action, file.action), file.state), file)
+    return ArchivedTimeline(files, is_whole)
+
+
+def _key(instant: Instant) -> Key:
+    return instant.time, SHOWN_AS.get(instant.action, instant.action)
