@@ -8,7 +8,7 @@ from __future__ import annotations
 from harness.world import Row, row_list
 from holdfast.concurrency.storage_clock import CLOCK_FILE
 from holdfast.format.commits import NO_PREVIOUS_COMMIT, decode_commit
-from holdfast.format.ledger_entries import EntryKind, decode_entry
+from holdfast.format.ledger_entries import EntryKind, decode_checkpoint, decode_entry
 from holdfast.format.restores import decode_restore_metadata
 from holdfast.format.rollbacks import decode_rollback_metadata
 from holdfast.format.savepoints import decode_savepoint
@@ -16,6 +16,7 @@ from holdfast.model.instant import Action, State
 from holdfast.model.names import (
     CHECKPOINT_FOLDER,
     LEASE_FOLDER,
+    LEDGER_FLOOR,
     LEDGER_FOLDER,
     PARTITION_METAFILE,
     PROPERTIES_FILE,
@@ -24,9 +25,11 @@ from holdfast.model.names import (
 )
 from holdfast.read.arrow_rows import read_rows, selected_schema
 from holdfast.read.snapshot import snapshot
-from holdfast.storage.store import Store
+from holdfast.storage.store import Store, read_or_none
+from holdfast.table.archive import read_archive
 from holdfast.table.clean_plans import planned_paths, read_clean_plan
 from holdfast.table.opened import OpenTable
+from holdfast.timeline.archived import archives
 from holdfast.timeline.cleans import pending_cleans
 from holdfast.timeline.ledger import LedgerState
 from holdfast.timeline.timeline import Timeline, load_timeline
@@ -54,9 +57,12 @@ def visible_ids(table: OpenTable) -> frozenset[str]:
 
 
 def whole_ledger(store: Store) -> LedgerState:
-    """Every entry from the first slot on, without the help of checkpoints."""
-    state = LedgerState()
+    """Every entry from the first slot on, without the help of checkpoints; or from where it was trimmed."""
+    floor = int(read_or_none(store, LEDGER_FLOOR) or 0)
+    state = LedgerState() if floor == 0 else _checkpoint_above(store, floor)
     for path in store.paths(LEDGER_FOLDER):
+        if int(path.rpartition("/")[2]) <= state.slot:
+            continue
         entry, _, digest = decode_entry(store.read(path))
         if (entry.slot, entry.previous) != (state.slot + 1, state.digest):
             raise Violation(f"the ledger breaks off at {path}")
@@ -64,6 +70,18 @@ def whole_ledger(store: Store) -> LedgerState:
             raise Violation(f"I8: {entry.instant} begins after {state.newest}")
         state = state.after(entry, digest)
     return state
+
+
+def _checkpoint_above(store: Store, floor: int) -> LedgerState:
+    for path in store.paths(CHECKPOINT_FOLDER):
+        if int(path.rpartition("/")[2]) >= floor:
+            return decode_checkpoint(store.read(path), LedgerState)
+    raise Violation(f"the ledger is trimmed up to {floor}, and no checkpoint says what was there")
+
+
+def _is_counted(store: Store) -> bool:
+    """Whether the ledger still has an entry for each commit."""
+    return store.stat(LEDGER_FLOOR) is None
 
 
 def check_at_any_time(table: OpenTable) -> None:
@@ -86,16 +104,18 @@ def check_at_any_time(table: OpenTable) -> None:
                     raise Violation(f"I3: commit {instant.time} names {stat.path}, stored: {stored}")
         if instant.time in state.aborted:
             raise Violation(f"I4: {instant.time} is completed although aborted")
-        if instant.time not in state.committed:
+        if instant.time not in state.committed and _is_counted(table.store):
             raise Violation(f"I4: {instant.time} is completed although undecided")
     _check_versions(table, timeline)
     _check_savepoints(table, timeline, state)
     both = state.committed.keys() & state.aborted.keys()
     if both:
         raise Violation(f"I4: two outcomes for {sorted(both)}")
+    _check_archived(table, timeline, state)
     published = {instant.time for instant in timeline.completed_commits} - state.aborted.keys()
-    in_ledger = sorted(state.committed, key=lambda time: state.committed[time].slot)
-    if published != set(in_ledger[: len(published)]):
+    decided = [time for time in state.committed if time in published or not state.is_archived(time)]
+    in_ledger = sorted(decided, key=lambda time: state.committed[time].slot)
+    if _is_counted(table.store) and published != set(in_ledger[: len(published)]):
         raise Violation(f"I7: published {sorted(published)}, decided {in_ledger}")
 
 
@@ -104,6 +124,18 @@ def _given_up(store: Store, timeline: Timeline, state: LedgerState) -> set[str]:
     shown = {instant.time for instant in timeline.instants if instant.action is Action.CLEAN}
     plans = [read_clean_plan(store, clean) for clean in shown | state.cleans.keys()]
     return {path for plan in plans if plan is not None for path in planned_paths(plan)}
+
+
+def _check_archived(table: OpenTable, timeline: Timeline, state: LedgerState) -> None:
+    """What was decided and is not on the timeline any more is in the archive, whole."""
+    archived = read_archive(table.store, table.settings)
+    if not archived.is_whole:
+        raise Violation("I12: an archive cannot be read")
+    shown = {instant.time for instant in timeline.instants}
+    kept = {instant.time for instant in archived.timeline.instants if instant.is_completed}
+    for time in (*state.committed, *(one.rollback for one in state.aborted.values() if not one.restore)):
+        if state.is_archived(time) and time not in shown | kept:
+            raise Violation(f"I12: {time} is neither on the timeline nor in the archive")
 
 
 def _check_savepoints(table: OpenTable, timeline: Timeline, state: LedgerState) -> None:
@@ -118,10 +150,10 @@ def _check_savepoints(table: OpenTable, timeline: Timeline, state: LedgerState) 
 def _check_versions(table: OpenTable, timeline: Timeline) -> None:
     """Each version of a file group was made from the one before it, and none of a group that was replaced."""
     newest: dict[tuple[str, str], str] = {}
-    for instant in timeline.completed_commits:
-        metadata = decode_commit(
-            table.store.read(instant_file(instant.time, instant.action, State.COMPLETED))
-        )
+    archived = read_archive(table.store, table.settings)
+    commits = archived.with_active(timeline).completed_commits
+    for instant, content in archived.read_completed(table.store, commits):
+        metadata = decode_commit(content)
         for partition, file_ids in (metadata.partition_to_replace_file_ids or {}).items():
             for group in ((partition, file_id) for file_id in file_ids):
                 if newest.pop(group, None) is None:
@@ -144,7 +176,9 @@ def check_at_rest(table: OpenTable) -> None:
         raise Violation(f"I17: still pending: {pending}")
     if state.begun:
         raise Violation(f"I17: undecided: {sorted(state.begun)}")
-    if set(state.committed) != {instant.time for instant in timeline.completed_commits}:
+    completed = {instant.time for instant in timeline.completed_commits}
+    expected = {time for time in state.committed if time in completed or not state.is_archived(time)}
+    if expected != completed and _is_counted(table.store):
         raise Violation("I1: the timeline does not show what the ledger decided")
     if pending_cleans(timeline, state):
         raise Violation(f"I17: cleans that are not finished: {pending_cleans(timeline, state)}")
@@ -152,8 +186,9 @@ def check_at_rest(table: OpenTable) -> None:
         if aborted.restore is not None:
             _check_restored(table, time, aborted.restore)
             continue
+        archived = read_archive(table.store, table.settings).said(aborted.rollback, Action.ROLLBACK)
         done = instant_file(aborted.rollback, Action.ROLLBACK, State.COMPLETED)
-        metadata = decode_rollback_metadata(table.store.read(done))
+        metadata = decode_rollback_metadata(archived or table.store.read(done))
         if metadata.commits != (time,):
             raise Violation(f"I10: rollback {aborted.rollback} removed {metadata.commits}, not {time}")
     orphans = set(table.store.paths("")) - _referenced(table)
@@ -176,13 +211,16 @@ def _referenced(table: OpenTable) -> set[str]:
     known = {PROPERTIES_FILE, CLOCK_FILE, *store.paths(LEDGER_FOLDER), *store.paths(CHECKPOINT_FOLDER)}
     # Leases expire, and a notice that a dead process put up is removed by the next lease.
     known |= set(store.paths(LEASE_FOLDER))
+    known |= {LEDGER_FLOOR, *archives(store, table.settings.archive_folder).values()}
     # What was taken back may have been the first to write to a partition.
     if any(aborted.revoked_by is not None for aborted in whole_ledger(store).aborted.values()):
         known |= {path for path in store.paths("") if path.endswith(PARTITION_METAFILE)}
     for instant in timeline.instants:
         known |= {instant_file(instant.time, instant.action, state) for state in State}
-    for instant in timeline.completed_commits:
-        metadata = decode_commit(store.read(instant_file(instant.time, instant.action, State.COMPLETED)))
+    archived = read_archive(store, table.settings)
+    commits = archived.with_active(timeline).completed_commits
+    for _, content in archived.read_completed(store, commits):
+        metadata = decode_commit(content)
         for partition, stats in metadata.partition_to_write_stats.items():
             known.add(in_partition(partition, PARTITION_METAFILE))
             known |= {stat.path for stat in stats}

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from harness.faults import FailingStore, StoreWrapper
 from harness.world import SimulatedClock, SimulatedHost, memory_world
-from holdfast.errors import OutcomeUnknown
+from holdfast.errors import Conflict, OutcomeUnknown
 from holdfast.format.ledger_entries import EntryKind
 from holdfast.model.instant import Action, time_at
-from holdfast.model.names import CHECKPOINT_FOLDER, LEDGER_FOLDER
+from holdfast.model.names import CHECKPOINT_FOLDER, LEDGER_FLOOR, LEDGER_FOLDER
 from holdfast.storage.memory import MemoryStore
 from holdfast.timeline.ledger import Decision, Ledger
 
@@ -111,3 +111,174 @@ def test_a_checkpoint_saves_reading_what_came_before_it():
     assert len(reads) < 10
     assert state.slot == len(world.store.paths(LEDGER_FOLDER))
     assert state.newest == world.open().ledger.read().newest
+
+
+def _write(ledger, number):
+    """A write from its BEGIN to its COMMIT; a checkpoint after it, if one is due."""
+    ledger.append(lambda _: decision(EntryKind.BEGIN, number))
+    ledger.checkpoint_if_due(ledger.append(lambda _: decision(EntryKind.COMMIT, number)))
+
+
+def _slots(store):
+    return [int(path.rpartition("/")[2]) for path in store.paths(LEDGER_FOLDER)]
+
+
+def test_the_ledger_does_not_grow_for_ever():
+    store = MemoryStore()
+    ledger = Ledger(store, SimulatedClock(), checkpoint_after=5)
+
+    for number in range(100):
+        _write(ledger, number)
+
+    assert len(_slots(store)) <= 2 * 2 * 5
+    assert len(store.paths(CHECKPOINT_FOLDER)) == 2
+    state = Ledger(store, SimulatedClock()).read()
+    assert (state.slot, state.newest) == (200, time_at(99))
+
+
+def test_whoever_slept_while_the_ledger_was_trimmed_reads_it_to_its_end():
+    store = MemoryStore()
+    sleeper = Ledger(store, SimulatedClock())
+    _write(sleeper, 1)
+    ledger = Ledger(store, SimulatedClock(), checkpoint_after=3)
+    for number in range(2, 30):
+        _write(ledger, number)
+    assert min(_slots(store)) > 3
+
+    assert sleeper.read().slot == ledger.read().slot == 58
+    sleeper.append(lambda _: decision(EntryKind.BEGIN, 99))
+    assert time_at(99) in ledger.read().begun
+
+
+def test_a_decision_that_fills_a_hole_is_made_anew_at_the_end():
+    """The process sleeps between its look at the ledger and its entry, and wakes when all is trimmed."""
+    store = MemoryStore()
+    ledger = Ledger(store, SimulatedClock(), checkpoint_after=3)
+    _write(ledger, 1)
+    seen = []
+
+    class Sleeping(StoreWrapper):
+        def create(self, path, content):
+            if len(seen) == 1 and path.startswith(LEDGER_FOLDER):
+                for number in range(2, 30):
+                    _write(ledger, number)
+            return self.inner.create(path, content)
+
+    def decide(state):
+        seen.append(state.slot)
+        return decision(EntryKind.BEGIN, 99)
+
+    state = Ledger(Sleeping(store), SimulatedClock()).append(decide)
+
+    assert seen == [2, 58]
+    assert state.slot == 59
+    assert Ledger(store, SimulatedClock()).read().begun.keys() == {time_at(99)}
+    assert 3 not in _slots(store)
+
+
+def test_a_commit_that_fills_a_hole_is_fenced_if_its_write_was_aborted():
+    store = MemoryStore()
+    ledger = Ledger(store, SimulatedClock(), checkpoint_after=3)
+    ledger.append(lambda _: decision(EntryKind.BEGIN, 1))
+    outcomes = []
+
+    class Sleeping(StoreWrapper):
+        def create(self, path, content):
+            if len(outcomes) == 1 and path.startswith(LEDGER_FOLDER):
+                ledger.append(lambda _: decision(EntryKind.ABORT, 1))
+                for number in range(2, 30):
+                    _write(ledger, number)
+            return self.inner.create(path, content)
+
+    def decide(state):
+        outcomes.append(time_at(1) in state.aborted)
+        return None if outcomes[-1] else decision(EntryKind.COMMIT, 1)
+
+    state = Ledger(Sleeping(store), SimulatedClock()).append(decide)
+
+    assert outcomes == [False, True]
+    assert time_at(1) not in state.committed
+
+
+def test_a_commit_that_was_trimmed_before_its_writer_woke_stands():
+    store = MemoryStore()
+    ledger = Ledger(store, SimulatedClock(), checkpoint_after=3)
+    ledger.append(lambda _: decision(EntryKind.BEGIN, 1))
+    asked = []
+
+    class Sleeping(StoreWrapper):
+        def create(self, path, content):
+            created = self.inner.create(path, content)
+            for number in range(2, 30):
+                _write(ledger, number)
+            return created
+
+    def decide(state):
+        asked.append(state.slot)
+        return decision(EntryKind.COMMIT, 1)
+
+    state = Ledger(Sleeping(store), SimulatedClock()).append(decide)
+
+    assert asked == [1]
+    assert time_at(1) in state.committed
+    assert 2 not in _slots(store)
+
+
+def test_nothing_is_trimmed_that_an_undecided_write_is_validated_against():
+    store = MemoryStore()
+    ledger = Ledger(store, SimulatedClock(), checkpoint_after=3)
+    _write(ledger, 1)
+    ledger.append(lambda _: decision(EntryKind.BEGIN, 2))
+
+    for number in range(3, 40):
+        _write(ledger, number)
+
+    entries = [entry for entry, _ in ledger.between(3, ledger.read().slot)]
+    assert [entry.slot for entry in entries] == list(range(4, 78))
+
+
+def test_a_savepoint_keeps_its_entry():
+    store = MemoryStore()
+    ledger = Ledger(store, SimulatedClock(), checkpoint_after=3)
+    _write(ledger, 1)
+    saved = replace(decision(EntryKind.SAVEPOINT, 1), payload=b"files")
+    slot = ledger.append(lambda _: saved).slot
+
+    for number in range(2, 40):
+        _write(ledger, number)
+
+    assert ledger.payload(slot) == b"files"
+    assert min(set(_slots(store)) - {slot}) > slot
+
+
+def test_what_was_trimmed_is_not_passed_over_in_silence():
+    store = MemoryStore()
+    ledger = Ledger(store, SimulatedClock(), checkpoint_after=3)
+    for number in range(1, 40):
+        _write(ledger, number)
+
+    with pytest.raises(Conflict, match="trimmed"):
+        list(ledger.between(2, ledger.read().slot))
+
+
+def test_the_floor_never_sinks():
+    """A process that fell asleep before it raised the floor finds it higher when it wakes."""
+    store = MemoryStore()
+    ledger = Ledger(store, SimulatedClock(), checkpoint_after=3)
+    floors = []
+
+    class Sleeping(StoreWrapper):
+        def replace(self, path, content, version):
+            if path == LEDGER_FLOOR and not floors:
+                floors.append(0)
+                for number in range(100, 130):
+                    _write(ledger, number)
+                floors[0] = int(store.read(LEDGER_FLOOR))
+            return self.inner.replace(path, content, version)
+
+    late = Ledger(Sleeping(store), SimulatedClock(), checkpoint_after=3)
+    for number in range(1, 20):
+        _write(late, number)
+
+    assert floors[0] > 30
+    assert int(store.read(LEDGER_FLOOR)) >= floors[0]

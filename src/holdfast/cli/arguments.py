@@ -10,7 +10,9 @@ from holdfast.clock import SystemClock
 from holdfast.errors import InvalidRequest
 from holdfast.host import SystemHost
 from holdfast.storage.open import location_of, open_store
+from holdfast.table.archive import read_archive
 from holdfast.table.opened import OpenTable, open_existing
+from holdfast.timeline.archived import NO_ARCHIVE, ArchivedTimeline
 
 Function = TypeVar("Function", bound=Callable[..., None])
 
@@ -68,6 +70,15 @@ def ask(question: str, *, yes: bool) -> None:
 
 def limit_option(help_text: str) -> Callable[[Function], Function]:
     return click.option("--limit", type=click.IntRange(min=0), metavar="N", help=help_text)
+
+
+def archived_option(function: Function) -> Function:
+    return click.option("--archived", is_flag=True, help="Show archived instants, too.")(function)
+
+
+def archive_of(table: OpenTable, *, archived: bool) -> ArchivedTimeline:
+    """The archive, if it is asked for."""
+    return read_archive(table.store, table.settings) if archived else NO_ARCHIVE
 
 
 def pairs(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> Mapping[str, str]:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from holdfast.cleaner import clean_settings
-from holdfast.cli.arguments import ask, limit_option, opened, pairs, table_command
+from holdfast.cli.arguments import archive_of, ask, limit_option, opened, pairs, table_command
 from holdfast.cli.output import Bytes, counted, print_json, print_line, print_table
 from holdfast.model.reports import CleanFile, CleanPlan, CleanReport
 from holdfast.read.history import CleanRecord, clean_record, clean_records
@@ -43,7 +43,7 @@ def clean() -> None:
 @table_command
 @limit_option("Show at most N cleans.")
 def show(path: str, *, limit: int | None, as_json: bool, storage_options: Mapping[str, str]) -> None:
-    """Show the cleans of the table at PATH, newest first.
+    """Show the cleans of the table at PATH, newest first, archived ones included.
 
     \b
     Example: holdfast cleans show lake/trips
@@ -51,6 +51,9 @@ def show(path: str, *, limit: int | None, as_json: bool, storage_options: Mappin
     table = opened(path, storage_options)
     timeline = load_timeline(table.store)
     records = clean_records(table, timeline, limit=limit)
+    if limit is None or len(records) < limit:
+        archive = archive_of(table, archived=True)
+        records = clean_records(table, timeline, limit=limit, archived=archive)
     pending = pending_cleans(timeline, table.ledger.read())
     if as_json:
         print_json({"cleans": [_record_document(one) for one in records], "pending": pending})

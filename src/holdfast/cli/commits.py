@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 
 import click
 
-from holdfast.cli.arguments import asking, limit_option, opened, table_command
+from holdfast.cli.arguments import archive_of, archived_option, asking, limit_option, opened, table_command
 from holdfast.cli.output import Bytes, print_json, print_line, print_table
 from holdfast.cli.restore import run_rollback
 from holdfast.format.commits import NO_PREVIOUS_COMMIT, WriteStat
@@ -84,13 +84,17 @@ def commit() -> None:
 @commits.command("show")
 @table_command
 @limit_option("Show only the newest N commits.")
-def show(path: str, *, limit: int | None, as_json: bool, storage_options: Mapping[str, str]) -> None:
+@archived_option
+def show(
+    path: str, *, limit: int | None, archived: bool, as_json: bool, storage_options: Mapping[str, str]
+) -> None:
     """Show the completed commits of the table at PATH, newest first.
 
     \b
     Example: holdfast commits show lake/trips --limit 10
     """
-    records = commit_records(opened(path, storage_options), limit=limit)
+    table = opened(path, storage_options)
+    records = commit_records(table, limit=limit, archived=archive_of(table, archived=archived))
     if as_json:
         print_json({"commits": [_commit_document(record) for record in records]})
     elif records:

@@ -18,6 +18,7 @@ import click
 from click.shell_completion import shell_complete
 
 from holdfast import __version__
+from holdfast.cli.archive import archive
 from holdfast.cli.arguments import DEBUG
 from holdfast.cli.cleans import clean, cleans
 from holdfast.cli.commits import commit, commits
@@ -107,6 +108,7 @@ for _command in (
     rollbacks,
     cleans,
     clean,
+    archive,
     savepoints,
     savepoint,
     restore,

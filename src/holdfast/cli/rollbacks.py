@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 
 import click
 
-from holdfast.cli.arguments import ask, asking, opened, table_command
+from holdfast.cli.arguments import archive_of, archived_option, ask, asking, opened, table_command
 from holdfast.cli.output import counted, print_json, print_line, print_table
 from holdfast.concurrency.heartbeats import heartbeats
 from holdfast.config.write import FailedWritesPolicy
@@ -59,14 +59,17 @@ def rollbacks() -> None:
 
 @rollbacks.command("show")
 @table_command
-def show(path: str, *, as_json: bool, storage_options: Mapping[str, str]) -> None:
+@archived_option
+def show(path: str, *, archived: bool, as_json: bool, storage_options: Mapping[str, str]) -> None:
     """Show the completed rollbacks of the table at PATH, newest first.
 
     \b
     Example: holdfast rollbacks show lake/trips
     """
     table = opened(path, storage_options)
-    rows = [row for record in rollback_records(table, load_timeline(table.store)) for row in _rows(record)]
+    archive = archive_of(table, archived=archived)
+    records = rollback_records(table, load_timeline(table.store), archived=archive)
+    rows = [row for record in records for row in _rows(record)]
     if as_json:
         keys = ("instant", "rolled_back", "total_files_deleted", "took_ms", "total_partitions")
         print_json({"rollbacks": [dict(zip(keys, row, strict=True)) for row in rows]})

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 import click
 
-from holdfast.cli.arguments import limit_option, opened, table_command
+from holdfast.cli.arguments import archive_of, archived_option, limit_option, opened, table_command
 from holdfast.cli.output import iso, print_json, print_line, print_table
 from holdfast.model.instant import Action, Instant, InstantTime
 from holdfast.read.history import undone_by
 from holdfast.table.opened import OpenTable
+from holdfast.timeline.archived import ArchivedTimeline
 from holdfast.timeline.timeline import load_timeline
 
 _HEADER = ("No.", "Instant", "Action", "State", "Completed Time (UTC)", "Notes")
@@ -24,6 +25,7 @@ class Shown:
     rolls_back: tuple[InstantTime, ...] = ()
     rolled_back_by: InstantTime | None = None
     is_unreadable: bool = False
+    is_archived: bool = False
 
     @property
     def notes(self) -> str:
@@ -32,6 +34,8 @@ class Shown:
             notes.append(f"rolled back by {self.rolled_back_by}")
         if self.is_unreadable:
             notes.append("cannot be read")
+        if self.is_archived:
+            notes.append("archived")
         return ", ".join(notes)
 
 
@@ -43,14 +47,20 @@ def timeline() -> None:
 @timeline.command("show")
 @table_command
 @limit_option("Show only the newest N instants.")
-def show(path: str, *, limit: int | None, as_json: bool, storage_options: Mapping[str, str]) -> None:
+@archived_option
+def show(
+    path: str, *, limit: int | None, archived: bool, as_json: bool, storage_options: Mapping[str, str]
+) -> None:
     """Show the instants of the table at PATH, newest first. Times are in UTC.
 
     \b
     Example: holdfast timeline show lake/trips --limit 10
     """
     table = opened(path, storage_options)
-    shown = _shown(table, list(reversed(load_timeline(table.store).instants))[:limit])
+    active = load_timeline(table.store)
+    archive = archive_of(table, archived=archived)
+    instants = list(reversed(archive.with_active(active).instants))[:limit]
+    shown = _shown(table, instants, active=frozenset(active.instants), archive=archive)
     if as_json:
         print_json({"instants": [_document(one) for one in shown]})
     elif shown:
@@ -59,9 +69,11 @@ def show(path: str, *, limit: int | None, as_json: bool, storage_options: Mappin
         print_line("no instants yet")
 
 
-def _shown(table: OpenTable, instants: list[Instant]) -> list[Shown]:
+def _shown(
+    table: OpenTable, instants: list[Instant], *, active: frozenset[Instant], archive: ArchivedTimeline
+) -> list[Shown]:
     """The instants with their notes. A rollback is newer than what it names, so it is among them."""
-    targets = {i.time: undone_by(table, i) for i in instants if i.action in _UNDOING}
+    targets = {i.time: undone_by(table, i, archived=archive) for i in instants if i.action in _UNDOING}
     rolled_back_by = {target: time for time, found in targets.items() for target in found or ()}
     return [
         Shown(
@@ -69,6 +81,7 @@ def _shown(table: OpenTable, instants: list[Instant]) -> list[Shown]:
             rolls_back=targets.get(instant.time) or () if instant.action in _UNDOING else (),
             rolled_back_by=rolled_back_by.get(instant.time),
             is_unreadable=instant.action in _UNDOING and targets[instant.time] is None,
+            is_archived=instant not in active,
         )
         for instant in instants
     ]
@@ -95,4 +108,5 @@ def _document(one: Shown) -> dict[str, object]:
         "rolls_back": one.rolls_back,
         "rolled_back_by": one.rolled_back_by,
         "is_unreadable": one.is_unreadable,
+        "is_archived": one.is_archived,
     }

@@ -1,4 +1,7 @@
-"""History: what commits wrote and what rollbacks and cleans removed, as the timeline tells it."""
+"""History: what commits wrote and what rollbacks and cleans removed, as the timeline tells it.
+
+With an archive at hand the instants in it are part of the history, too.
+"""
 
 from dataclasses import dataclass
 
@@ -10,7 +13,9 @@ from holdfast.format.restores import decode_restore_metadata, decode_restore_pla
 from holdfast.format.rollbacks import RollbackMetadata, decode_rollback_metadata, decode_rollback_plan
 from holdfast.model.instant import COMMIT_ACTIONS, Action, Instant, InstantTime, State
 from holdfast.model.names import instant_file
+from holdfast.table.archive import read_archive
 from holdfast.table.opened import OpenTable
+from holdfast.timeline.archived import NO_ARCHIVE, ArchivedTimeline
 from holdfast.timeline.timeline import Timeline, load_timeline, read_completed
 
 
@@ -32,53 +37,75 @@ class CleanRecord:
     metadata: CleanMetadata
 
 
-def commit_records(table: OpenTable, *, limit: int | None = None) -> tuple[CommitRecord, ...]:
+def commit_records(
+    table: OpenTable, *, limit: int | None = None, archived: ArchivedTimeline = NO_ARCHIVE
+) -> tuple[CommitRecord, ...]:
     """Completed commits, newest first; only the newest ones if a limit is given."""
-    newest_first = load_timeline(table.store).completed_commits[::-1]
-    return tuple(_commit(table, instant) for instant in newest_first[:limit])
+    newest_first = archived.with_active(load_timeline(table.store)).completed_commits[::-1]
+    return tuple(_commit(table, instant, archived) for instant in newest_first[:limit])
 
 
 def commit_record(table: OpenTable, time: str) -> CommitRecord:
-    """One completed commit; `UnknownInstant` if there is none with that time."""
+    """One completed commit, archived or not; `UnknownInstant` if there is none with that time."""
     timeline = load_timeline(table.store)
+    archived = NO_ARCHIVE
     found = next((i for i in timeline.completed_commits if i.time == time), None)
+    if found is None:
+        archived = read_archive(table.store, table.settings)
+        found = next((i for i in archived.timeline.completed_commits if i.time == time), None)
     if found is None:
         pending = timeline.find(time)
         state = f"{pending.action} {pending.state.lower()}" if pending else "not on the timeline"
         kinds = ", ".join(sorted(COMMIT_ACTIONS))
         raise UnknownInstant("no completed commit has this time", instant=time, state=state, kinds=kinds)
-    return _commit(table, found)
+    return _commit(table, found, archived)
 
 
-def rollback_records(table: OpenTable, timeline: Timeline) -> tuple[RollbackRecord, ...]:
+def rollback_records(
+    table: OpenTable, timeline: Timeline, *, archived: ArchivedTimeline = NO_ARCHIVE
+) -> tuple[RollbackRecord, ...]:
     """Completed rollbacks, newest first."""
-    done = [i for i in timeline.instants if i.action is Action.ROLLBACK and i.is_completed]
-    return tuple(_rollback(table, instant) for instant in reversed(done))
+    instants = archived.with_active(timeline).instants
+    done = [i for i in instants if i.action is Action.ROLLBACK and i.is_completed]
+    return tuple(_rollback(table, instant, archived) for instant in reversed(done))
 
 
 def clean_records(
-    table: OpenTable, timeline: Timeline, *, limit: int | None = None
+    table: OpenTable,
+    timeline: Timeline,
+    *,
+    limit: int | None = None,
+    archived: ArchivedTimeline = NO_ARCHIVE,
 ) -> tuple[CleanRecord, ...]:
     """Completed cleans, newest first; only the newest ones if a limit is given."""
-    done = [i for i in timeline.instants if i.action is Action.CLEAN and i.is_completed]
-    return tuple(_clean(table, instant) for instant in done[::-1][:limit])
+    instants = archived.with_active(timeline).instants
+    done = [i for i in instants if i.action is Action.CLEAN and i.is_completed]
+    return tuple(_clean(table, instant, archived) for instant in done[::-1][:limit])
 
 
 def clean_record(table: OpenTable, time: str) -> CleanRecord:
-    """One completed clean; `UnknownInstant` if there is none with that time."""
+    """One completed clean, archived or not; `UnknownInstant` if there is none with that time."""
+    archived = NO_ARCHIVE
     found = load_timeline(table.store).find(time, Action.CLEAN)
+    if found is None:
+        archived = read_archive(table.store, table.settings)
+        found = archived.timeline.find(time, Action.CLEAN)
     if found is None or not found.is_completed:
         raise UnknownInstant(
             "no completed clean has this time", instant=time, hint="see holdfast cleans show"
         )
-    return _clean(table, found)
+    return _clean(table, found, archived)
 
 
-def undone_by(table: OpenTable, instant: Instant) -> tuple[InstantTime, ...] | None:
+def undone_by(
+    table: OpenTable, instant: Instant, *, archived: ArchivedTimeline = NO_ARCHIVE
+) -> tuple[InstantTime, ...] | None:
     """What a rollback or a restore removes or has removed; None if its file cannot be read."""
     state = State.COMPLETED if instant.is_completed else State.REQUESTED
     try:
-        content = table.store.read(instant_file(instant.time, instant.action, state))
+        content = archived.said(instant.time, instant.action, state)
+        if content is None:
+            content = table.store.read(instant_file(instant.time, instant.action, state))
         match instant.action, instant.is_completed:
             case Action.ROLLBACK, True:
                 return decode_rollback_metadata(content).commits
@@ -91,23 +118,37 @@ def undone_by(table: OpenTable, instant: Instant) -> tuple[InstantTime, ...] | N
         return None
 
 
-def _commit(table: OpenTable, instant: Instant) -> CommitRecord:
+def _said(table: OpenTable, instant: Instant, archived: ArchivedTimeline) -> bytes:
+    content = archived.said(instant.time, instant.action)
+    if content is not None:
+        return content
     try:
-        return CommitRecord(instant, decode_commit(read_completed(table.store, instant)))
+        return read_completed(table.store, instant)
+    except TableDamaged:
+        # It may have been archived since the timeline was read.
+        content = read_archive(table.store, table.settings).said(instant.time, instant.action)
+        if content is None:
+            raise
+        return content
+
+
+def _commit(table: OpenTable, instant: Instant, archived: ArchivedTimeline) -> CommitRecord:
+    try:
+        return CommitRecord(instant, decode_commit(_said(table, instant, archived)))
     except Malformed as error:
         raise _unreadable(instant, error) from error
 
 
-def _rollback(table: OpenTable, instant: Instant) -> RollbackRecord:
+def _rollback(table: OpenTable, instant: Instant, archived: ArchivedTimeline) -> RollbackRecord:
     try:
-        return RollbackRecord(instant, decode_rollback_metadata(read_completed(table.store, instant)))
+        return RollbackRecord(instant, decode_rollback_metadata(_said(table, instant, archived)))
     except Malformed as error:
         raise _unreadable(instant, error) from error
 
 
-def _clean(table: OpenTable, instant: Instant) -> CleanRecord:
+def _clean(table: OpenTable, instant: Instant, archived: ArchivedTimeline) -> CleanRecord:
     try:
-        return CleanRecord(instant, decode_clean_metadata(read_completed(table.store, instant)))
+        return CleanRecord(instant, decode_clean_metadata(_said(table, instant, archived)))
     except Malformed as error:
         raise _unreadable(instant, error) from error
 
