@@ -31,8 +31,11 @@ PAGES = [
 _BLOCK = re.compile(r"^```(python|sh|text)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)#]+?)\)")
 _INSTANT = re.compile(r"\b\d{17}\b")
-_VARIES = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}|[\d.]+ (KB|MB)|process \d+ on [\w.-]+|-{3,}|\s+")
-"""What is another each time: moments, sizes, processes, and how wide the columns are."""
+_VARIES = re.compile(
+    r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}|[\d.]+ (KB|MB)|process \d+ on [\w.-]+"
+    r"|[0-9a-f]{8}-[0-9a-f-]{27}-\S+\.parquet|\d+\s*$|-{3,}|\s+",
+)
+"""What is another each time: moments, sizes, processes, files, durations, and how wide the columns are."""
 
 
 @pytest.mark.spark
