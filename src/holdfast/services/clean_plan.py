@@ -36,6 +36,7 @@ from holdfast.services.clean_scope import (
     LastClean,
     examined_partitions,
     last_clean,
+    late_services,
 )
 from holdfast.services.leases import leased_instants
 from holdfast.storage.store import read_or_none
@@ -262,6 +263,7 @@ def _fates(
         leased=leased,
         claimed=found.pinned,
         services=found.services,
+        late=late_services(found.timeline),
         partitions=partitions,
     )
 

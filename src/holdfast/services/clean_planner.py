@@ -164,6 +164,7 @@ def decide_fates(
     leased: Iterable[InstantTime] = (),
     claimed: Iterable[InstantTime] = (),
     services: PendingServices = NO_SERVICES,
+    late: Mapping[InstantTime, InstantTime] | None = None,
     partitions: Iterable[str] | None = None,
 ) -> Fates:
     """The fate of each file, with the reason; all files of a slice have the same.
@@ -172,13 +173,14 @@ def decide_fates(
     must not count. `replaced` says which commit replaced a file group.
     `saved_files` are the paths that savepoints name. Every file stays of the
     snapshots in `leased`, and of those in `claimed`, which pending writes
-    build on; and what table services need that are not finished. Only
-    `partitions` are looked at, if given.
+    build on; and what table services need that are not finished. What
+    superseded a version counts as of the commit that `late` says, if it was
+    shown only after newer ones. Only `partitions` are looked at, if given.
     """
     if partitions is not None:
         wanted = pa.array(partitions, pa.string())
         slices = slices.filter(pc.is_in(slices["partition"], wanted))
-    versions = _versions(slices, replaced, services)
+    versions = _versions(slices, replaced, services, late or {})
     is_needed = versions.are_needed_since | pc.is_in(slice_keys(slices), services.needed).to_numpy()
     reasons = np.select(
         [
@@ -205,7 +207,7 @@ def serving_files(
     services: PendingServices = NO_SERVICES,
 ) -> pa.Array:
     """The paths, of those given, that any of the snapshots consists of."""
-    is_any = _versions(slices, replaced, services).serve_any(snapshots)
+    is_any = _versions(slices, replaced, services, {}).serve_any(snapshots)
     return slices["path"].filter(pa.array(is_any)).combine_chunks()
 
 
@@ -279,7 +281,12 @@ class _Versions:
         return is_any[self.slice_numbers]
 
 
-def _versions(files: pa.Table, replaced: Mapping[str, InstantTime], services: PendingServices) -> _Versions:
+def _versions(
+    files: pa.Table,
+    replaced: Mapping[str, InstantTime],
+    services: PendingServices,
+    late: Mapping[InstantTime, InstantTime],
+) -> _Versions:
     encoded = pc.dictionary_encode(groups_of(files).combine_chunks())
     groups = encoded.indices.to_numpy().astype(np.int64)
     times = instant_numbers(files["instant"])
@@ -293,8 +300,12 @@ def _versions(files: pa.Table, replaced: Mapping[str, InstantTime], services: Pe
     slices = _Slices(groups[first], times[first], has_base)
     pending = np.array([int(end_of(time)) for time in services.compactions], dtype=np.int64)
     is_needed = slices.times >= _times_of(encoded.dictionary, services.needed_since)[slices.groups]
+    replaced = {group: late.get(time, time) for group, time in replaced.items()}
     ends = _times_of(encoded.dictionary, replaced)[slices.groups]
-    until = np.minimum(slices.until(~np.isin(slices.times, pending)), ends)
+    until = slices.until(~np.isin(slices.times, pending))
+    for commit, seen in late.items():
+        until[until == int(end_of(commit))] = int(end_of(seen))
+    until = np.minimum(until, ends)
     return _Versions(
         times,
         until[numbers],

@@ -66,7 +66,29 @@ def examined_partitions(
         return None
     if last.earliest not in {commit.time for commit in timeline.completed_commits}:
         return None
-    return last.revisit | _touched(store, commits_between(timeline, last.earliest, start))
+    between = commits_between(timeline, last.earliest, start)
+    late = late_services(timeline)
+    seen_between = [c for c in timeline.completed_commits if last.earliest <= late.get(c.time, "") < start]
+    return last.revisit | _touched(store, list(dict.fromkeys([*between, *seen_between])))
+
+
+def late_services(timeline: Timeline) -> dict[InstantTime, InstantTime]:
+    """Compactions and replacements shown after newer commits, with the newest that was shown before each.
+
+    Readers of that commit had what the older instant superseded.
+    """
+    commits = timeline.completed_commits
+    services = {Action.REPLACECOMMIT}
+    if any(commit.action is Action.DELTACOMMIT for commit in commits):
+        services.add(Action.COMMIT)  # Beside deltacommits, only a compaction is a commit.
+    finished = [(c.completed_at, c.time, c.action) for c in commits if c.completed_at is not None]
+    late: dict[InstantTime, InstantTime] = {}
+    newest = InstantTime("")
+    for _, time, action in sorted(finished):
+        if action in services and time < newest:
+            late[time] = newest
+        newest = max(newest, time)
+    return late
 
 
 def commits_between(timeline: Timeline, first: InstantTime, until: InstantTime) -> list[Instant]:
