@@ -18,11 +18,13 @@ from holdfast.config.cleaning import CleanPolicy, CleanSettings
 from holdfast.config.write import ConcurrencyMode, FailedWritesPolicy, IndexType, WriteSettings
 from holdfast.errors import SnapshotExpired, TableExists
 from holdfast.model.instant import Action, InstantTime
+from holdfast.services.archive import archive_by_hand
 from holdfast.services.clean import clean
 from holdfast.services.restore import restore
 from holdfast.services.rollback import recover
 from holdfast.services.savepoints import create_savepoint, delete_savepoint
 from holdfast.services.undo import undo
+from holdfast.table.archive import read_archive
 from holdfast.table.properties_file import change_settings, has_settings
 from holdfast.table.restoring import pending_restore
 from holdfast.timeline.timeline import load_timeline
@@ -352,7 +354,38 @@ CLEANING = (
     ),
 )
 
-OPERATIONS = (*WRITES, *GOING_BACK, *CLEANING)
+_TWO_LEFT = CleanSettings(
+    policy=CleanPolicy.KEEP_LATEST_FILE_VERSIONS, versions_retained=1, automatic=False, keep_min=2, keep_max=3
+)
+
+
+def _archive(world: World) -> object:
+    return archive_by_hand(world.open(), WriteSettings(clean=_TWO_LEFT))
+
+
+_seven = _after(
+    UPSERT.run, _clean_versions, INSERT.run, _undo, INSERT.run, DELETE.run, _rows_written("upsert", _UPSERTED)
+)
+_SEVEN = _upserted(_UPSERTED)(DELETE.effect(INSERT.effect(UPSERT.effect(OLD))))
+SEVEN_INSTANTS = Start(_seven, _SEVEN, _SEVEN, OLD)
+DECIDED_ARCHIVE = Start(_dead(_archive, last="ledger", start=_seven), _SEVEN, _SEVEN, OLD)
+DEAD_ARCHIVE = Start(_dead(_archive, last=".commit", start=_seven), _SEVEN, _SEVEN, OLD)
+_ARCHIVING_INSERT = Write(_rows_written("upsert", NEW, WriteSettings(clean=_TWO_LEFT)), _upserted(NEW))
+
+ARCHIVING = (
+    Operation("archive", _archive, SEVEN_INSTANTS, _SEVEN),
+    Operation("archive what was only decided", _archive, DECIDED_ARCHIVE, _SEVEN),
+    Operation("finish a dead archiving", _archive, DEAD_ARCHIVE, _SEVEN),
+    _operation("upsert that archives", _ARCHIVING_INSERT, SEVEN_INSTANTS),
+    Operation(
+        "undo beside a dead archiving",
+        _undo,
+        DECIDED_ARCHIVE,
+        DELETE.effect(INSERT.effect(UPSERT.effect(OLD))),
+    ),
+)
+
+OPERATIONS = (*WRITES, *GOING_BACK, *CLEANING, *ARCHIVING)
 
 
 def crash_points(
@@ -406,11 +439,12 @@ def _check_past(operation: Operation, world: World) -> None:
     """A reader of the past sees what was there first, whatever has happened since."""
     if operation.start.seen:
         table = world.open()
-        first = load_timeline(table.store).completed_commits[0].time
+        history = read_archive(table.store, table.settings).with_active(load_timeline(table.store))
+        first = history.completed_commits[0].time
         try:
             seen = visible_rows(table, as_of=first)
         except SnapshotExpired:
-            if any(instant.action is Action.CLEAN for instant in load_timeline(table.store).instants):
+            if any(instant.action is Action.CLEAN for instant in history.instants):
                 return
             raise
         if seen != (operation.start.first or operation.start.seen):

@@ -5,8 +5,10 @@ Numbers are those of docs/internals/invariants.md.
 
 from __future__ import annotations
 
+from harness.faults import RememberingStore
 from harness.world import Row, row_list
 from holdfast.concurrency.storage_clock import CLOCK_FILE
+from holdfast.format.cleans import decode_clean_plan
 from holdfast.format.commits import NO_PREVIOUS_COMMIT, decode_commit
 from holdfast.format.ledger_entries import EntryKind, decode_checkpoint, decode_entry
 from holdfast.format.restores import decode_restore_metadata
@@ -58,18 +60,25 @@ def visible_ids(table: OpenTable) -> frozenset[str]:
 
 def whole_ledger(store: Store) -> LedgerState:
     """Every entry from the first slot on, without the help of checkpoints; or from where it was trimmed."""
-    floor = int(read_or_none(store, LEDGER_FLOOR) or 0)
+    floor = 0 if isinstance(store, RememberingStore) else int(read_or_none(store, LEDGER_FLOOR) or 0)
     state = LedgerState() if floor == 0 else _checkpoint_above(store, floor)
-    for path in store.paths(LEDGER_FOLDER):
+    for path, content in ledger_files(store).items():
         if int(path.rpartition("/")[2]) <= state.slot:
             continue
-        entry, _, digest = decode_entry(store.read(path))
+        entry, _, digest = decode_entry(content)
         if (entry.slot, entry.previous) != (state.slot + 1, state.digest):
             raise Violation(f"the ledger breaks off at {path}")
         if entry.kind is EntryKind.BEGIN and state.newest is not None and entry.instant <= state.newest:
             raise Violation(f"I8: {entry.instant} begins after {state.newest}")
         state = state.after(entry, digest)
     return state
+
+
+def ledger_files(store: Store) -> dict[str, bytes]:
+    """The entries that are there, or all that ever were, if the store remembers them."""
+    if isinstance(store, RememberingStore):
+        return dict(sorted(store.remembered.items()))
+    return {path: store.read(path) for path in store.paths(LEDGER_FOLDER)}
 
 
 def _checkpoint_above(store: Store, floor: int) -> LedgerState:
@@ -81,7 +90,7 @@ def _checkpoint_above(store: Store, floor: int) -> LedgerState:
 
 def _is_counted(store: Store) -> bool:
     """Whether the ledger still has an entry for each commit."""
-    return store.stat(LEDGER_FLOOR) is None
+    return isinstance(store, RememberingStore) or store.stat(LEDGER_FLOOR) is None
 
 
 def check_at_any_time(table: OpenTable) -> None:
@@ -123,6 +132,9 @@ def _given_up(store: Store, timeline: Timeline, state: LedgerState) -> set[str]:
     """The files that a clean deletes or has deleted."""
     shown = {instant.time for instant in timeline.instants if instant.action is Action.CLEAN}
     plans = [read_clean_plan(store, clean) for clean in shown | state.cleans.keys()]
+    archived = read_archive(store)
+    stored = [archived.said(i.time, Action.CLEAN, State.REQUESTED) for i in archived.timeline.instants]
+    plans += [decode_clean_plan(content) for content in stored if content is not None]
     return {path for plan in plans if plan is not None for path in planned_paths(plan)}
 
 

@@ -129,6 +129,21 @@ class RecordingStore(StoreWrapper):
         return max(number for number, change in enumerate(self.changes, 1) if text in change)
 
 
+class RememberingStore(StoreWrapper):
+    """Remembers what was first created below a folder, whatever becomes of it."""
+
+    def __init__(self, inner: Store, folder: str) -> None:
+        super().__init__(inner)
+        self._folder = folder
+        self.remembered = {path: inner.read(path) for path in inner.paths(folder)}
+
+    def create(self, path: str, content: bytes) -> bool:
+        is_created = self.inner.create(path, content)
+        if is_created and path.startswith(self._folder):
+            self.remembered.setdefault(path, content)
+        return is_created
+
+
 class CrashingStore(StoreWrapper):
     """Dies before or after its n-th change, counted from 1."""
 

@@ -14,10 +14,11 @@ from functools import cache
 
 import pyarrow as pa
 
-from harness.checker import check_at_any_time, check_at_rest, visible_rows
+from harness.checker import check_at_any_time, check_at_rest, ledger_files, visible_rows
 from harness.explorer import Run, Schedule, run_schedule
-from harness.faults import Crash, CrashingStore, InterruptedStore, RecordingStore
+from harness.faults import Crash, CrashingStore, InterruptedStore, RecordingStore, RememberingStore
 from harness.world import Row, SimulatedHost, World, WrongClock, memory_world, table_of
+from holdfast.config.archiving import ArchiveSettings
 from holdfast.config.cleaning import CleanPolicy, CleanSettings
 from holdfast.config.write import (
     HEARTBEAT_TIMEOUT_MS,
@@ -31,6 +32,7 @@ from holdfast.host import Liveness
 from holdfast.model.instant import InstantTime
 from holdfast.model.names import LEDGER_FOLDER
 from holdfast.model.reports import Commit
+from holdfast.services.archive import archive_after_recovery
 from holdfast.services.clean import clean
 from holdfast.services.leases import lease
 from holdfast.services.restore import restore
@@ -93,7 +95,8 @@ class Scenario:
     def run(self, schedule: Schedule, *, asleep: int | None = None) -> Run:
         """Run one schedule, then check the world as it lies there and after one more write."""
         start = self.start().copy()
-        store, clock = start.store, start.clock
+        # The ledger may be trimmed meanwhile; what was decided is known all the same.
+        store, clock = RememberingStore(start.store, LEDGER_FOLDER), start.clock
 
         def actor(index: int) -> Callable[[Store], object]:
             # The host of the start state is number 0.
@@ -177,7 +180,7 @@ class Scenario:
 
 
 def _entries(store: Store):
-    return [decode_entry(store.read(path))[0] for path in store.paths(LEDGER_FOLDER)]
+    return [decode_entry(content)[0] for content in ledger_files(store).values()]
 
 
 @cache
@@ -505,4 +508,97 @@ CLEANING = tuple(
     )
 )
 
-SCENARIOS = (*ONE_WRITER, *MANY_WRITERS, *TAKING_BACK, *RESTORING, *CLEANING)
+_ARCHIVE = ArchiveSettings(clean=replace(_ONE_VERSION, automatic=False, keep_min=2, keep_max=3))
+
+
+def _archiving(writer: Writer) -> Writer:
+    """The same writer, archiving after its commit."""
+    return Writer(lambda world: writer.act(world, replace(_SETTINGS, clean=_ARCHIVE.clean)), writer.effect)
+
+
+_archive = _refusable(lambda world: archive_after_recovery(world.open(), _ARCHIVE))
+
+
+def _reader(world: World) -> object:
+    """Whoever reads finds the rows of the newest commit, and those of the second, archived or not."""
+    second = load_timeline(_four_commits().store).completed_commits[1].time
+    now = visible_rows(world.open())
+    then = visible_rows(world.open(), as_of=second)
+    assert now == _rows_after(4), f"I12: a reader sees {sorted(now)}"
+    assert then == _rows_after(2), f"I12: a reader of the past sees {sorted(then)}"
+    return now, then
+
+
+def _rows_after(commits: int) -> frozenset[Row]:
+    table: Rows = {}
+    for effect in _FOUR[:commits]:
+        table = effect(table)
+    return frozenset(table.values())
+
+
+@_refusable
+def _leased_second(world: World) -> object:
+    second = load_timeline(_four_commits().store).completed_commits[1].time
+    with lease(world.open(), "reader", 3600, as_of=second) as held:
+        rows = visible_rows(world.open(), as_of=held.instant)
+        assert second in {commit.time for commit in load_timeline(world.store).completed_commits}
+    assert rows == _rows_after(2), f"the lease did not hold: {sorted(rows)}"
+    return held
+
+
+@cache
+def _decided_archive() -> World:
+    """An archiver died when it was decided, before anything left the timeline."""
+    world, counted = _four_commits().copy(), _four_commits().copy()
+    recorder = RecordingStore(counted.store)
+    _archive(counted.on(recorder))
+    with suppress(Crash):
+        _archive(world.on(CrashingStore(world.store, recorder.last(LEDGER_FOLDER), after=True)))
+    return world
+
+
+@cache
+def _four_and_dead() -> World:
+    """A writer died over its files after four commits."""
+    world, counted = _four_commits().copy(), _four_commits().copy()
+    recorder = RecordingStore(counted.store)
+    _first.act(counted.on(recorder))
+    with suppress(Crash):
+        _first.act(world.on(CrashingStore(world.store, recorder.last("upload"), after=True)))
+    return world
+
+
+ARCHIVING = (
+    *(
+        Scenario(name, start, actors, first=_FOUR)
+        for name, start, actors in (
+            ("archive and writer", _four_commits, (_archive, _first)),
+            ("writer and archive", _four_commits, (_first, _archive)),
+            ("archive and sharing writer", _four_commits, (_archive, _sharing(_first))),
+            ("archive and writer that archives", _four_commits, (_archive, _archiving(_first))),
+            ("archive and archive", _four_commits, (_archive, _archive)),
+            ("archive and reader", _four_commits, (_archive, _reader)),
+            ("archive and leased reader", _four_commits, (_archive, _leased_second)),
+            ("archive and clean", _four_commits, (_archive, _clean_versions)),
+            ("clean and archive", _four_commits, (_clean_commits, _archive)),
+            ("archive and rollback", _four_and_dead, (_archive, _roll_back)),
+            ("archive and undo", _four_commits, (_archive, _undo)),
+            ("archive and restore", _four_commits, (_archive, _restore)),
+            ("restore and archive", _four_commits, (_restore, _archive)),
+            ("archive and savepoint", _four_commits, (_archive, _savepoint)),
+            ("savepoint and archive", _four_commits, (_savepoint, _archive)),
+            ("archive and writer after a decided one", _decided_archive, (_archive, _first)),
+            ("savepoint and archive after a decided one", _decided_archive, (_savepoint, _archive)),
+            ("archive, clean and savepoint", _four_commits, (_archive, _clean_versions, _savepoint)),
+        )
+    ),
+    Scenario(
+        "archive and writers, all of whom trim the ledger",
+        _four_commits,
+        (_archiving(_first), _archiving(_in_rome), _roll_back),
+        checkpoint_after=1,
+        first=_FOUR,
+    ),
+)
+
+SCENARIOS = (*ONE_WRITER, *MANY_WRITERS, *TAKING_BACK, *RESTORING, *CLEANING, *ARCHIVING)
