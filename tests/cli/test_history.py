@@ -38,6 +38,7 @@ def test_the_timeline_as_a_document_can_be_limited(run, table, times):
                 "rolls_back": [],
                 "rolled_back_by": None,
                 "is_unreadable": False,
+                "is_archived": False,
             }
         ]
     }

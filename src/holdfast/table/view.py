@@ -24,7 +24,7 @@ from holdfast.format.commits import (
 from holdfast.format.malformed import Malformed
 from holdfast.format.restores import RestoreMetadata, decode_restore_metadata
 from holdfast.format.rollbacks import RollbackMetadata, decode_rollback_metadata
-from holdfast.model.instant import Action, Instant, InstantTime
+from holdfast.model.instant import Action, Instant, InstantTime, end_of
 from holdfast.model.names import BASE_FILE_PATTERN, META_FOLDER, in_partition, instant_file
 from holdfast.storage.store import Store
 from holdfast.table.archive import read_archive
@@ -205,7 +205,7 @@ def _archived(unnamed: pa.Array, timeline: Timeline) -> pa.Table:
         return SLICES.empty_table()
     found = parsed_names(unnamed)
     pending = pa.array([i.time for i in timeline.instants if not i.is_completed], pa.string())
-    is_older = pa.chunked_array([pa.array(instant_numbers(found["instant"]) < int(first))])
+    is_older = pa.chunked_array([pa.array(instant_numbers(found["instant"]) < int(end_of(first)))])
     return found.filter(pc.and_(is_older, pc.invert(pc.is_in(found["instant"], pending))))
 
 
