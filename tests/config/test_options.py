@@ -28,6 +28,10 @@ def test_every_spelling_of_an_honoured_option_is_accepted():
         "conflict_retries": "4",
         "refuses_duplicates": "true",
         "detects_conflicts_early": "true",
+        "archives": "false",
+        "archives_beside_write": "true",
+        "archives_beyond_savepoints": "true",
+        "archive_batch": "3",
     }
     assert set(values) == set(HONOURED)
     for setting, names in HONOURED.items():

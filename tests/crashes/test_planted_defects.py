@@ -15,7 +15,7 @@ from harness.world import World
 from holdfast.errors import HoldfastError
 from holdfast.model.instant import State
 from holdfast.model.names import LEDGER_FOLDER, META_FOLDER, BaseFileName, heartbeat_path, instant_file
-from holdfast.services import rollback, undo
+from holdfast.services import archive, rollback, undo
 from holdfast.services.rollback import Recovery
 from holdfast.table import markers, publish
 from holdfast.table.view import load_view
@@ -237,6 +237,18 @@ def test_a_commit_that_does_not_look_at_those_since_its_begin_is_found(monkeypat
     monkeypatch.setattr(Validation, "check", only_fenced)
 
     assert explorer_finds_it(MANY_WRITERS)
+
+
+def test_instants_deleted_before_they_are_archived_are_found(monkeypatch):
+    monkeypatch.setattr(archive, "_ensure_archived", lambda table, stored, files: "nowhere")
+
+    assert matrix_finds_it("archive")
+
+
+def test_archiving_past_a_lease_is_found(monkeypatch):
+    monkeypatch.setattr(archive, "_old_leases", lambda table, first_left: [])
+
+    assert explorer_finds_it([s for s in SCENARIOS if s.name == "archive and leased reader"])
 
 
 def test_a_commit_that_comes_back_after_it_was_taken_back_is_found(monkeypatch):

@@ -8,17 +8,20 @@ from typing import Any
 
 import pyarrow as pa
 
+from harness.faults import Crash, CrashingStore, RecordingStore
 from holdfast.clock import Timer
 from holdfast.config.table import new_table_settings
 from holdfast.config.write import WriteSettings
 from holdfast.engines.arrow.rows import ArrowRows
 from holdfast.format.schemas import META_COLUMNS
 from holdfast.host import Liveness, Owner
+from holdfast.model.instant import InstantTime
 from holdfast.model.reports import Commit
 from holdfast.storage.memory import MemoryStore
 from holdfast.storage.store import Store, StoreLocation
 from holdfast.table.opened import OpenTable, create_new, open_existing
 from holdfast.timeline.ledger import Ledger
+from holdfast.timeline.timeline import load_timeline
 from holdfast.writes import operations
 
 START_MS = 1_700_000_000_000
@@ -154,6 +157,24 @@ class World:
     def on(self, store: Store) -> World:
         """The same clock and host over another store."""
         return replace(self, store=store)
+
+    def commit_times(self) -> list[InstantTime]:
+        return [commit.time for commit in load_timeline(self.store).completed_commits]
+
+    def files_of(self, time: InstantTime) -> list[str]:
+        """The base files of one instant."""
+        return [path for path in self.store.paths("") if path.endswith(f"_{time}.parquet")]
+
+    def die_after(self, act: Callable[[World], object], *, last: str) -> None:
+        """Let an act die right after the last of its changes that contains this text."""
+        copy = self.copy()
+        recorder = RecordingStore(copy.store)
+        act(copy.on(recorder))
+        try:
+            act(self.on(CrashingStore(self.store, recorder.last(last), after=True)))
+        except Crash:
+            return
+        raise AssertionError("the act did not come to the change it should die after")
 
 
 def memory_world() -> World:

@@ -622,6 +622,25 @@ def test_verify_finds_nothing_wrong_with_an_archived_table():
     assert verify(world.open()).findings == ()
 
 
+def test_verify_finds_nothing_wrong_while_instants_are_being_archived():
+    world = _table(commits=7)
+    _die(world, last=".inflight")
+
+    assert verify(world.open()).findings == ()
+
+
+def test_verify_finds_nothing_wrong_with_a_trimmed_ledger():
+    world = replace(_table(commits=3), checkpoint_after=3)
+    create_savepoint(world.open())
+    for number in range(4, 16):
+        _change(world, number)
+    slots = [int(path.rpartition("/")[2]) for path in world.store.paths(LEDGER_FOLDER)]
+    assert slots[1] - slots[0] > 1
+
+    assert verify(world.open()).findings == ()
+    check_at_rest(world.open())
+
+
 def test_the_plan_says_what_would_go_and_changes_nothing():
     world = _table(commits=7)
     files = world.store.paths("")

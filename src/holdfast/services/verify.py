@@ -90,7 +90,7 @@ def _look(table: OpenTable) -> VerifyReport:
     findings = [
         *of_files,
         *told.findings,
-        *gaps(store),
+        *gaps(store, fates.state),
         *ledger_damage(store),
         *contradictions(timeline, told, fates),
         *_disagreements(timeline, before, fates, writers),

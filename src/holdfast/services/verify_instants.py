@@ -16,6 +16,7 @@ from holdfast.format.savepoints import SavepointMetadata, decode_savepoint
 from holdfast.model.instant import COMMIT_ACTIONS, Action, Instant, InstantTime, State
 from holdfast.model.names import (
     CHECKPOINT_FOLDER,
+    LEDGER_FLOOR,
     LEDGER_FOLDER,
     META_FOLDER,
     SHOWN_AS,
@@ -24,7 +25,7 @@ from holdfast.model.names import (
 )
 from holdfast.model.reports import Finding, FindingKind, Severity
 from holdfast.services.fates import Fates
-from holdfast.storage.store import Store
+from holdfast.storage.store import Store, read_or_none
 from holdfast.table.opened import OpenTable
 from holdfast.table.restoring import pending_restore
 from holdfast.timeline.ledger import LedgerState
@@ -134,18 +135,18 @@ def _rewritten(table: OpenTable, instant: Instant, content: bytes, state: Ledger
         yield Finding(FindingKind.DISAGREEMENT, told_in(instant), detail, LOOK_CLOSER, Severity.DAMAGE)
 
 
-def gaps(store: Store) -> Iterator[Finding]:
-    """Completed instants that skipped a state on their way."""
+def gaps(store: Store, state: LedgerState) -> Iterator[Finding]:
+    """Completed instants that skipped a state on their way; those that are being archived lose them first."""
     states: dict[tuple[InstantTime, Action], set[State]] = {}
     for file in store.folder(META_FOLDER).files:
         parsed = parse_instant_file(file.path.rpartition("/")[2])
         if parsed is not None:
-            time, action, state = parsed
-            states.setdefault((time, SHOWN_AS.get(action, action)), set()).add(state)
+            time, action, reached = parsed
+            states.setdefault((time, SHOWN_AS.get(action, action)), set()).add(reached)
     for (time, action), present in states.items():
         expected = {State.INFLIGHT} if action is Action.SAVEPOINT else {State.REQUESTED, State.INFLIGHT}
-        if State.COMPLETED in present and not expected <= present:
-            lacks = " and ".join(sorted(state.lower() for state in expected - present))
+        if State.COMPLETED in present and not expected <= present and not state.is_archived(time):
+            lacks = " and ".join(sorted(lacking.lower() for lacking in expected - present))
             yield Finding(
                 FindingKind.CONTRADICTORY,
                 instant_file(time, action, State.COMPLETED),
@@ -164,14 +165,19 @@ def ledger_damage(store: Store) -> Iterator[Finding]:
             checkpoints[stored.slot] = (stored.digest, path)
         except Malformed as error:
             yield _broken(FindingKind.TORN, path, str(error))
+    floor = int(read_or_none(store, LEDGER_FLOOR) or 0)
     slot, digest = 0, ""
     for path, content in _contents(store, store.paths(LEDGER_FOLDER), str):
+        if content is None:
+            continue  # It was trimmed since.
         try:
-            entry, _, own_digest = decode_entry(content or b"")
+            entry, _, own_digest = decode_entry(content)
         except Malformed as error:
             yield _broken(FindingKind.TORN, path, str(error))
             slot, digest = slot + 1, ""
             continue
+        if entry.slot <= floor:
+            continue  # Single entries are left behind the floor, as long as they are referred to.
         follows = entry.slot == slot + 1 and digest in ("", entry.previous)
         starts_at_checkpoint = slot == 0 and entry.slot - 1 <= max(checkpoints, default=0)
         if not follows and not starts_at_checkpoint:
