@@ -3,7 +3,6 @@
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.servers import wait_until_it_listens
 from holdfast.storage.disk import Disk
 from holdfast.storage.local import LocalStore
 from holdfast.storage.memory import MemoryStore
@@ -50,25 +50,13 @@ def s3_server() -> Iterator[S3Server]:
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        _wait_until_it_listens(process, port)
+        wait_until_it_listens(process, port)
         server = S3Server(f"http://127.0.0.1:{port}")
         urllib.request.urlopen(urllib.request.Request(f"{server.endpoint}/{BUCKET}", method="PUT")).close()
         yield server
     finally:
         process.kill()
         process.wait()
-
-
-def _wait_until_it_listens(process: subprocess.Popen[bytes], port: int) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
-            time.sleep(0.05)
-        else:
-            return
-    pytest.fail("the S3 server did not start")
 
 
 OpenStore = Callable[[], Store]

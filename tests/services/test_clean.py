@@ -59,10 +59,6 @@ def world():
     return _table()
 
 
-def _times(world):
-    return [commit.time for commit in load_timeline(world.store).completed_commits]
-
-
 def _cleans(world):
     return [instant for instant in load_timeline(world.store).instants if instant.action is Action.CLEAN]
 
@@ -83,11 +79,7 @@ def _metadata(world, time):
 
 def _dead_clean(world, settings, *, last):
     """A cleaner that dies right after the last of its changes that contains this text."""
-    counted = world.copy()
-    recorder = RecordingStore(counted.store)
-    clean(counted.on(recorder).open(), settings)
-    with pytest.raises(Crash):
-        clean(world.on(CrashingStore(world.store, recorder.last(last), after=True)).open(), settings)
+    world.die_after(lambda world: clean(world.open(), settings), last=last)
 
 
 # The seed's example: five commits, four file groups, each a bucket of its own.
@@ -184,7 +176,7 @@ def test_the_example_of_the_specification_comes_out_exactly(row, tmp_path):
 
 def test_a_savepoint_keeps_its_files_in_the_example():
     world = _example()
-    create_savepoint(world.open(), _times(world)[1])
+    create_savepoint(world.open(), world.commit_times()[1])
 
     clean(world.open(), TWO_COMMITS)
 
@@ -193,19 +185,19 @@ def test_a_savepoint_keeps_its_files_in_the_example():
 
 def test_every_commit_that_is_retained_can_be_read_as_before():
     world = _table(8)
-    pinned = {time: visible_rows(world.open(), as_of=time) for time in _times(world)}
+    pinned = {time: visible_rows(world.open(), as_of=time) for time in world.commit_times()}
 
     report = clean(world.open(), CleanSettings(commits_retained=3))
 
-    for time in _times(world):
+    for time in world.commit_times():
         if time >= report.earliest_commit_to_retain:
             assert visible_rows(world.open(), as_of=time) == pinned[time]
     with pytest.raises(SnapshotExpired):
-        visible_rows(world.open(), as_of=_times(world)[0])
+        visible_rows(world.open(), as_of=world.commit_times()[0])
 
 
 def test_a_clean_is_recorded_as_hudi_records_it(world):
-    times = _times(world)
+    times = world.commit_times()
 
     report = clean(world.open(), ONE_COMMIT)
 
@@ -251,7 +243,7 @@ def test_when_nothing_can_be_cleaned_the_plan_says_why(world):
 def test_a_write_cleans_after_its_commit():
     world = _table(6, WriteSettings(clean=TWO_COMMITS))
 
-    assert _versions(world) == _times(world)[-3:]
+    assert _versions(world) == world.commit_times()[-3:]
     check_at_rest(world.open())
 
 
@@ -266,7 +258,7 @@ def test_a_write_can_clean_while_its_files_are_written():
     world = _table(6, settings)
 
     # It does not know the commit beside which it runs.
-    assert _versions(world) == _times(world)[-3:]
+    assert _versions(world) == world.commit_times()[-3:]
     assert set(threading.enumerate()) <= before
     check_at_rest(world.open())
 
@@ -339,11 +331,11 @@ def test_a_clean_rolls_back_dead_writers_first(world):
     clean(world.open(), ONE_COMMIT)
 
     assert load_timeline(world.store).pending_writes == ()
-    assert _versions(world) == _times(world)[-2:]
+    assert _versions(world) == world.commit_times()[-2:]
 
 
 def test_files_of_a_savepoint_go_when_it_is_deleted(world):
-    first = _times(world)[0]
+    first = world.commit_times()[0]
     create_savepoint(world.open(), first)
     clean(world.open(), ONE_COMMIT)
     assert _versions(world)[0] == first
@@ -351,11 +343,11 @@ def test_files_of_a_savepoint_go_when_it_is_deleted(world):
     delete_savepoint(world.open(), first)
     clean(world.open(), ONE_COMMIT)
 
-    assert _versions(world) == _times(world)[-2:]
+    assert _versions(world) == world.commit_times()[-2:]
 
 
 def test_a_leased_snapshot_outlives_every_policy_and_goes_afterwards(world):
-    second = _times(world)[1]
+    second = world.commit_times()[1]
     then = visible_rows(world.open(), as_of=second)
 
     with lease(world.open(), "report", 3600, as_of=second):
@@ -366,11 +358,11 @@ def test_a_leased_snapshot_outlives_every_policy_and_goes_afterwards(world):
         assert visible_rows(world.open(), as_of=second) == then
     clean(world.open(), ONE_VERSION)
 
-    assert _versions(world) == _times(world)[-1:]
+    assert _versions(world) == world.commit_times()[-1:]
 
 
 def test_a_lease_between_plan_and_decision_is_honoured(world):
-    second = _times(world)[1]
+    second = world.commit_times()[1]
     held = lease(world.open(), "report", 3600, as_of=second)
     interrupted = InterruptedStore(world.store, LEDGER_FOLDER, held.__enter__)
 
@@ -380,16 +372,16 @@ def test_a_lease_between_plan_and_decision_is_honoured(world):
     assert all(second not in path for path in report.deleted)
     held.__exit__(None, None, None)
     clean(world.open(), ONE_VERSION)
-    assert _versions(world) == _times(world)[-1:]
+    assert _versions(world) == world.commit_times()[-1:]
 
 
 def test_a_savepoint_between_plan_and_decision_is_honoured(world):
-    first = _times(world)[0]
+    first = world.commit_times()[0]
     interrupted = InterruptedStore(world.store, LEDGER_FOLDER, lambda: create_savepoint(world.open(), first))
 
     clean(world.on(interrupted).open(), ONE_VERSION)
 
-    assert _versions(world) == [first, _times(world)[-1]]
+    assert _versions(world) == [first, world.commit_times()[-1]]
     restore(world.open(), first)
     check_at_rest(world.open())
 
@@ -417,7 +409,7 @@ def test_while_a_restore_is_pending_nothing_is_cleaned(world):
 @pytest.mark.parametrize("last", ["ledger", ".clean.requested", ".clean.inflight", "delete city=paris"])
 def test_an_interrupted_clean_is_finished_with_the_plan_it_had(world, last):
     _dead_clean(world, ONE_VERSION, last=last)
-    newest = _times(world)[-1]
+    newest = world.commit_times()[-1]
 
     report = clean(world.open(), CleanSettings(commits_retained=10))
 
@@ -448,7 +440,7 @@ def test_a_pending_clean_does_not_stop_writers_and_readers(world):
 
 
 def test_a_pending_clean_of_another_program_is_carried_out(world):
-    first = _times(world)[0]
+    first = world.commit_times()[0]
     doomed = [path for path in _data_files(world) if path.startswith("city=paris/") and first in path]
     clean_by_another(world, *doomed, state=State.INFLIGHT)
 
@@ -459,7 +451,7 @@ def test_a_pending_clean_of_another_program_is_carried_out(world):
 
 
 def test_a_lease_is_honoured_in_a_clean_of_another_program(world):
-    first = _times(world)[0]
+    first = world.commit_times()[0]
     doomed = [path for path in _data_files(world) if path.startswith("city=paris/") and first in path]
     with lease(world.open(), "report", 3600, as_of=first):
         clean_by_another(world, *doomed, state=State.REQUESTED)
@@ -485,7 +477,7 @@ def test_a_request_that_was_cut_off_is_forgotten(world):
     clean(world.open(), ONE_COMMIT)
 
     assert FOREIGN_CLEAN not in {instant.time for instant in _cleans(world)}
-    assert _versions(world) == _times(world)[-2:]
+    assert _versions(world) == world.commit_times()[-2:]
 
 
 def test_a_record_that_was_cut_off_is_written_anew_from_the_plan(world):
@@ -592,7 +584,7 @@ def test_only_partitions_that_changed_since_the_last_clean_are_listed(world):
 )
 def test_the_whole_table_is_listed_when_the_last_clean_cannot_be_built_on(world, why):
     settings = ONE_COMMIT
-    savepointed = _times(world)[1]
+    savepointed = world.commit_times()[1]
     if why == "savepoint deleted":
         create_savepoint(world.open(), savepointed)
     clean(world.open(), ONE_COMMIT)
@@ -644,9 +636,9 @@ def test_incremental_and_full_cleaning_leave_the_same_files(settings):
 
     incremental, full = worlds
 
-    order = {time: number for number, time in enumerate(_times(incremental))}
+    order = {time: number for number, time in enumerate(incremental.commit_times())}
     left = sorted((path.split("/")[0], order[path[-25:-8]]) for path in _data_files(incremental))
-    order = {time: number for number, time in enumerate(_times(full))}
+    order = {time: number for number, time in enumerate(full.commit_times())}
     assert left == sorted((path.split("/")[0], order[path[-25:-8]]) for path in _data_files(full))
 
 
@@ -661,7 +653,7 @@ def test_only_selected_partitions_are_cleaned_and_the_others_are_not_forgotten(w
     _change(world, 8, city="rome")
     clean(world.open(), ONE_COMMIT)
 
-    assert _versions(world) == [_times(world)[-2]]
+    assert _versions(world) == [world.commit_times()[-2]]
 
 
 def test_a_table_without_partitions_keeps_its_root():

@@ -86,10 +86,6 @@ def world():
     return world
 
 
-def _times(world):
-    return [commit.time for commit in load_timeline(world.store).completed_commits]
-
-
 def _fares(world, as_of=None):
     return {key: fare for key, _, fare in visible_rows(world.open(), as_of=as_of)}
 
@@ -101,7 +97,7 @@ def _entries(world, kind):
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda settings: settings.policy.value)
 def test_what_a_lease_holds_survives_every_policy_and_goes_when_it_ends(world, policy):
-    second = _times(world)[1]
+    second = world.commit_times()[1]
 
     with lease(world.open(), "report", MINUTE, as_of=second):
         for number in range(10, 10 + NEWEST_ONLY.commits_retained + 5):
@@ -118,7 +114,7 @@ def test_what_a_lease_holds_survives_every_policy_and_goes_when_it_ends(world, p
 
 
 def test_an_expired_lease_protects_nothing(world):
-    second = _times(world)[1]
+    second = world.commit_times()[1]
 
     with lease(world.open(), "report", MINUTE, as_of=second) as held:
         assert leased_instants(world.open()) == (second,)
@@ -134,7 +130,7 @@ def test_an_expired_lease_protects_nothing(world):
 def test_a_lease_is_renewed_while_it_is_held():
     clock = TickingClock()
     world = _table(World(MemoryStore(clock), clock), 3)
-    first = _times(world)[0]
+    first = world.commit_times()[0]
 
     with lease(world.open(), "report", MINUTE, as_of=first) as held:
         for _ in range(10):
@@ -151,7 +147,7 @@ def test_a_lease_that_was_not_renewed_in_time_does_not_come_back():
     clock = TickingClock()
     world = _table(World(MemoryStore(clock), clock), 3)
 
-    with lease(world.open(), "report", MINUTE, as_of=_times(world)[0]) as held:
+    with lease(world.open(), "report", MINUTE, as_of=world.commit_times()[0]) as held:
         clock.now += 2 * MINUTE_MS
         clock.tick()
         assert held.is_expired
@@ -159,7 +155,7 @@ def test_a_lease_that_was_not_renewed_in_time_does_not_come_back():
 
 
 def test_the_wrong_clock_of_a_reader_makes_no_difference(world):
-    second = _times(world)[1]
+    second = world.commit_times()[1]
     for wrong_by_ms in (DAY_MS, -DAY_MS):
         wrong = replace(world, clock=WrongClock(world.clock, wrong_by_ms))
         with lease(wrong.open(), "report", MINUTE, as_of=second):
@@ -170,7 +166,7 @@ def test_the_wrong_clock_of_a_reader_makes_no_difference(world):
 
 
 def test_a_lease_between_planning_and_the_decision_of_a_clean_is_honoured(world):
-    second, granted = _times(world)[1], []
+    second, granted = world.commit_times()[1], []
 
     def read_on():
         holding = lease(world.open(), "report", MINUTE, as_of=second)
@@ -189,14 +185,14 @@ def test_a_lease_between_planning_and_the_decision_of_a_clean_is_honoured(world)
 
 
 def test_a_snapshot_that_a_decided_clean_removes_cannot_be_leased_and_the_newest_can(world):
-    second, told = _times(world)[1], []
+    second, told = world.commit_times()[1], []
 
     def ask():
         with pytest.raises(SnapshotExpired, match="a clean is removing") as refusal:
             lease(world.open(), "report", MINUTE, as_of=second).__enter__()
         told.append(refusal.value.facts["clean"])
         with lease(world.open(), "report", MINUTE) as held:
-            assert held.instant == _times(world)[-1]
+            assert held.instant == world.commit_times()[-1]
 
     report = clean(world.on(InterruptedStore(world.store, ".hoodie/2", ask)).open(), NEWEST_ONLY)
 
@@ -205,7 +201,7 @@ def test_a_snapshot_that_a_decided_clean_removes_cannot_be_leased_and_the_newest
 
 
 def test_a_snapshot_that_was_cleaned_cannot_be_leased(world):
-    first = _times(world)[0]
+    first = world.commit_times()[0]
     report = clean(world.open(), NEWEST_ONLY)
 
     with pytest.raises(SnapshotExpired, match=report.instant):
@@ -223,7 +219,7 @@ def test_by_default_the_newest_commit_is_held_even_if_it_changes_meanwhile(world
 
     slow = world.on(InterruptedStore(world.store, LEASE_FOLDER, overtake))
     with lease(slow.open(), "report", MINUTE) as held:
-        assert held.instant == _times(world)[-1]
+        assert held.instant == world.commit_times()[-1]
         assert _fares(world, held.instant) == {"a": 40.0, "b": 1.0}
 
 
@@ -251,7 +247,7 @@ def test_an_older_write_that_is_committed_later_does_not_uncover_what_a_lease_ho
 
 
 def test_undo_of_a_leased_commit_is_refused_and_the_owner_named(world):
-    newest = _times(world)[-1]
+    newest = world.commit_times()[-1]
 
     with lease(world.open(), "nightly report", MINUTE):
         for act in (undo, lambda table: check_undo(table, newest)):
@@ -259,12 +255,12 @@ def test_undo_of_a_leased_commit_is_refused_and_the_owner_named(world):
                 act(world.open())
     undo(world.open())
 
-    assert newest not in _times(world)
+    assert newest not in world.commit_times()
     assert world.store.paths(LEASE_FOLDER) == []
 
 
 def test_a_restore_before_a_leased_commit_is_refused_and_one_to_it_is_not(world):
-    first, second, third, _ = _times(world)
+    first, second, third, _ = world.commit_times()
 
     with lease(world.open(), "nightly report", MINUTE, as_of=third):
         for act in (restore, plan_restore):
@@ -299,7 +295,7 @@ def test_a_lease_that_comes_after_the_look_for_leases_stops_what_takes_its_commi
 
 
 def test_a_commit_that_is_taken_back_before_the_lease_is_there_cannot_be_held(world):
-    newest = _times(world)[-1]
+    newest = world.commit_times()[-1]
 
     slow = world.on(InterruptedStore(world.store, LEASE_FOLDER, lambda: undo(world.open())))
     with pytest.raises(UnknownInstant, match="taken back"):
@@ -337,7 +333,7 @@ def test_a_lease_that_cannot_be_read_stops_the_clean_instead_of_being_passed_ove
 
     with pytest.raises(TableDamaged, match=r"x\.lease"):
         clean(world.open(), NEWEST_ONLY)
-    assert _fares(world, _times(world)[0]) == {"a": 1.0, "b": 1.0}
+    assert _fares(world, world.commit_times()[0]) == {"a": 1.0, "b": 1.0}
 
 
 @pytest.mark.parametrize(
@@ -401,7 +397,7 @@ class _WatchedStore(StoreWrapper):
 
 
 def test_a_reader_whose_files_a_clean_removes_while_it_reads_is_told_which(world):
-    second, reports = _times(world)[1], []
+    second, reports = world.commit_times()[1], []
     watched = _WatchedStore(
         world.store, "read", ".parquet", lambda: reports.append(clean(world.open(), NEWEST_ONLY))
     )
@@ -421,7 +417,7 @@ def test_a_reader_whose_commit_is_taken_back_while_it_reads_may_read_again(world
 
 
 def test_a_file_whose_absence_nothing_explains_is_damage(world):
-    newest = _times(world)[-1]
+    newest = world.commit_times()[-1]
     [path] = [path for path in world.store.paths("") if path.endswith(f"_{newest}.parquet")]
     watched = _WatchedStore(world.store, "read", ".parquet", lambda: world.store.delete(path))
 
@@ -447,7 +443,7 @@ def test_a_reader_of_the_newest_rows_looks_again_if_they_are_cleaned_before_it_h
 
 
 def test_the_clean_that_removed_a_snapshot_is_named_and_not_a_later_one(world):
-    first = _times(world)[0]
+    first = world.commit_times()[0]
     guilty = clean(world.open(), NEWEST_ONLY)
     _update(world, 30.0)
     _update(world, 40.0)
@@ -459,7 +455,7 @@ def test_the_clean_that_removed_a_snapshot_is_named_and_not_a_later_one(world):
 
 
 def test_a_snapshot_that_a_clean_has_removed_in_part_and_died_has_expired(world):
-    first = _times(world)[0]
+    first = world.commit_times()[0]
     recorder = RecordingStore(world.copy().store)
     clean(world.copy().on(recorder).open(), NEWEST_ONLY)
     with pytest.raises(Crash):

@@ -11,7 +11,7 @@ import pytest
 import holdfast
 from crashes.matrix import Operation, Start, crash_points
 from harness.checker import check_at_rest, visible_rows
-from harness.faults import Crash, CrashingStore, InterruptedStore, RecordingStore, StoreWrapper
+from harness.faults import InterruptedStore, StoreWrapper
 from harness.foreign_cleans import FOREIGN_CLEAN, clean_by_another
 from harness.hudi_reader import check_alike, copy_to_disk, hudi_rows, hudi_snapshot
 from harness.world import SimulatedHost, memory_world, rows
@@ -67,36 +67,19 @@ def world():
     return _table()
 
 
-def _times(world):
-    return [commit.time for commit in load_timeline(world.store).completed_commits]
-
-
 def _instants(world):
     return [(instant.time, instant.action) for instant in load_timeline(world.store).instants]
 
 
-def _files_of(world, time):
-    return [path for path in world.store.paths("") if path.endswith(f"_{time}.parquet")]
-
-
-def _dead(world, act, *, last):
-    """Let an act die right after the last of its changes that contains this text."""
-    copy = world.copy()
-    recorder = RecordingStore(copy.store)
-    act(copy.on(recorder))
-    with pytest.raises(Crash):
-        act(world.on(CrashingStore(world.store, recorder.last(last), after=True)))
-
-
 def _dead_insert(world, settings=None):
     write = rows("x", "y")
-    _dead(world, lambda world: world.write("insert", write, settings or WriteSettings()), last="upload")
+    world.die_after(lambda world: world.write("insert", write, settings or WriteSettings()), last="upload")
     return load_timeline(world.store).pending_writes[-1].time
 
 
 @pytest.mark.parametrize("number", range(4))
 def test_the_table_is_afterwards_what_it_was_then(world, number, tmp_path):
-    times = _times(world)
+    times = world.commit_times()
 
     report = restore(world.open(), times[number])
 
@@ -105,11 +88,11 @@ def test_the_table_is_afterwards_what_it_was_then(world, number, tmp_path):
     assert [one.rolled_back for one in report.rolled_back] == times[:number:-1]
     assert visible_rows(world.open()) == STATES[number]
     assert hudi_rows(copy_to_disk(world.store, tmp_path)) == STATES[number]
-    assert _times(world) == times[: number + 1]
+    assert world.commit_times() == times[: number + 1]
 
 
 def test_only_the_restore_is_left_on_the_timeline(world):
-    first, *_ = _times(world)
+    first, *_ = world.commit_times()
     create_savepoint(world.open(), first)
     clean_by_another(world)
 
@@ -124,7 +107,7 @@ def test_only_the_restore_is_left_on_the_timeline(world):
 
 
 def test_the_restore_is_on_record(world):
-    _, second, third, fourth = _times(world)
+    _, second, third, fourth = world.commit_times()
 
     report = restore(world.open(), second)
 
@@ -147,14 +130,14 @@ def test_the_restore_is_on_record(world):
 def test_a_restore_to_the_newest_commit_changes_nothing(world):
     paths = world.store.paths("")
 
-    report = restore(world.open(), _times(world)[-1])
+    report = restore(world.open(), world.commit_times()[-1])
 
     assert (report.instant, report.rolled_back) == (None, ())
     assert world.store.paths("") == paths
 
 
 def test_a_date_means_the_newest_commit_at_or_before_it(world):
-    _, second, third, _ = _times(world)
+    _, second, third, _ = world.commit_times()
 
     report = restore(world.open(), moment_of(third) - dt.timedelta(milliseconds=1))
 
@@ -170,7 +153,7 @@ def test_what_is_no_commit_is_refused(world, to):
 
 
 def test_the_plan_says_what_would_vanish_and_changes_nothing(world):
-    times = _times(world)
+    times = world.commit_times()
     failed = _dead_insert(world)
     paths = world.store.paths("")
 
@@ -183,7 +166,7 @@ def test_the_plan_says_what_would_vanish_and_changes_nothing(world):
         (times[3], True, 1, 1),
         (times[2], True, 1, 1),
     ]
-    doomed = [path for one in plan.instants for path in _files_of(world, one.instant)]
+    doomed = [path for one in plan.instants for path in world.files_of(one.instant)]
     assert (plan.files, plan.size_bytes) == (4, sum(world.store.stat(path).size for path in doomed))
 
     report = restore(world.open(), times[1])
@@ -193,7 +176,7 @@ def test_the_plan_says_what_would_vanish_and_changes_nothing(world):
 
 
 def test_writes_go_on_after_a_restore(world, tmp_path):
-    restore(world.open(), _times(world)[0])
+    restore(world.open(), world.commit_times()[0])
     world.write("upsert", rows("a", "n", fare=8.0))
 
     check_at_rest(world.open())
@@ -202,7 +185,7 @@ def test_writes_go_on_after_a_restore(world, tmp_path):
 
 
 def test_a_second_restore_to_an_older_commit_works_right_after_the_first(world, tmp_path):
-    first, _, third, _ = _times(world)
+    first, _, third, _ = world.commit_times()
 
     restore(world.open(), third)
     restore(world.open(), first)
@@ -213,7 +196,7 @@ def test_a_second_restore_to_an_older_commit_works_right_after_the_first(world, 
 
 
 def test_a_restore_after_writes_after_a_restore_works(world):
-    first, second, *_ = _times(world)
+    first, second, *_ = world.commit_times()
     restore(world.open(), second)
     commit = world.insert("n")
     world.insert("m")
@@ -227,7 +210,7 @@ def test_a_restore_after_writes_after_a_restore_works(world):
 
 
 def test_rollbacks_after_the_target_leave_the_timeline_and_stay_on_record(world):
-    second = _times(world)[1]
+    second = world.commit_times()[1]
     undone = undo(world.open()).rolled_back
     failed = _dead_insert(world)
     recover(world.open())
@@ -244,31 +227,31 @@ def test_rollbacks_after_the_target_leave_the_timeline_and_stay_on_record(world)
 
 
 def test_writes_that_did_not_finish_are_taken_back_too(world):
-    first, *_ = _times(world)
+    first, *_ = world.commit_times()
     failed = _dead_insert(world)
 
     report = restore(world.open(), first)
 
     check_at_rest(world.open())
     assert report.rolled_back[0].rolled_back == failed
-    assert _files_of(world, failed) == []
+    assert world.files_of(failed) == []
 
 
 def test_a_rollback_that_was_begun_is_finished_by_the_restore(world):
-    first, *_ = _times(world)
+    first, *_ = world.commit_times()
     failed = _dead_insert(world)
-    _dead(world, lambda world: recover(world.open()), last="delete city=paris")
+    world.die_after(lambda world: recover(world.open()), last="delete city=paris")
 
     restore(world.open(), first)
 
     check_at_rest(world.open())
-    assert _files_of(world, failed) == []
+    assert world.files_of(failed) == []
     assert visible_rows(world.open()) == FIRST
 
 
 def test_a_commit_that_was_decided_and_not_shown_is_taken_back(world):
-    first, *_ = _times(world)
-    _dead(world, lambda world: world.insert("x", "y"), last="ledger")
+    first, *_ = world.commit_times()
+    world.die_after(lambda world: world.insert("x", "y"), last="ledger")
     plan = plan_restore(world.open(), first)
 
     report = restore(world.open(), first)
@@ -280,7 +263,7 @@ def test_a_commit_that_was_decided_and_not_shown_is_taken_back(world):
 
 
 def test_pending_clustering_of_another_program_goes_first(world):
-    first, *_, fourth = _times(world)
+    first, *_, fourth = world.commit_times()
     clustering, write = InstantTime("20231114221320700"), InstantTime("20231114221320800")
     schema = json.loads(fastavro.reader(io.BytesIO(encode_replace_request())).metadata["avro.schema"])
     request = encode_container(schema, {"operationType": "CLUSTER"})
@@ -310,7 +293,7 @@ def test_a_dead_write_older_than_the_target_is_taken_back(world):
 
 
 def test_rollbacks_of_another_program_after_the_target_leave_the_timeline(world):
-    first, *_ = _times(world)
+    first, *_ = world.commit_times()
     theirs = InstantTime("20231114221320600")
     plan = encode_rollback_plan(RollbackPlan(InstantTime("20231114221320500"), Action.COMMIT, ()))
     world.store.create(instant_file(theirs, Action.ROLLBACK, State.REQUESTED), plan)
@@ -323,7 +306,7 @@ def test_rollbacks_of_another_program_after_the_target_leave_the_timeline(world)
 
 
 def test_a_running_write_is_refused_and_named(world):
-    first, *_ = _times(world)
+    first, *_ = world.commit_times()
     failed = _dead_insert(world)
     others = replace(world, host=SimulatedHost(actor=1, others=Liveness.ALIVE))
 
@@ -335,7 +318,7 @@ def test_a_running_write_is_refused_and_named(world):
 
 @pytest.mark.parametrize("settings", [WriteSettings(), SHARED], ids=["alone", "shared"])
 def test_a_write_of_another_machine_is_running_until_its_heartbeat_has_expired(world, settings):
-    first, *_ = _times(world)
+    first, *_ = world.commit_times()
     _dead_insert(world, settings)
     elsewhere = replace(world, host=SimulatedHost(actor=1, others=Liveness.UNKNOWN))
 
@@ -348,7 +331,7 @@ def test_a_write_of_another_machine_is_running_until_its_heartbeat_has_expired(w
 
 
 def test_a_write_that_begins_while_the_restore_is_decided_is_not_run_over(world):
-    first, *_ = _times(world)
+    first, *_ = world.commit_times()
     others = replace(world, host=SimulatedHost(actor=1, others=Liveness.ALIVE))
     interrupted = InterruptedStore(world.store, LEDGER_FOLDER, lambda: _dead_insert(world))
 
@@ -358,7 +341,7 @@ def test_a_write_that_begins_while_the_restore_is_decided_is_not_run_over(world)
 
 
 def test_a_commit_that_lands_while_the_restore_is_decided_is_taken_back(world):
-    first, *_ = _times(world)
+    first, *_ = world.commit_times()
     interrupted = InterruptedStore(world.store, LEDGER_FOLDER, lambda: world.insert("late"))
 
     restore(world.on(interrupted).open(), first)
@@ -369,7 +352,7 @@ def test_a_commit_that_lands_while_the_restore_is_decided_is_taken_back(world):
 
 def test_a_write_that_began_before_the_restore_cannot_be_committed_after_it(world):
     """I11, whatever made the restore believe that its writer was gone."""
-    first, *_ = _times(world)
+    first, *_ = world.commit_times()
     uploaded = []
 
     class Restored(StoreWrapper):
@@ -390,7 +373,7 @@ def test_a_write_that_began_before_the_restore_cannot_be_committed_after_it(worl
 
 
 def test_younger_savepoints_are_refused_and_named(world):
-    first, second, _, fourth = _times(world)
+    first, second, _, fourth = world.commit_times()
     create_savepoint(world.open(), second)
     create_savepoint(world.open(), fourth)
 
@@ -405,8 +388,8 @@ def test_younger_savepoints_are_refused_and_named(world):
 
 
 def test_a_commit_whose_files_were_cleaned_is_refused_and_the_nearest_whole_one_named(world):
-    first, second, *_ = _times(world)
-    clean_by_another(world, *[path for path in _files_of(world, first) if "paris" in path])
+    first, second, *_ = world.commit_times()
+    clean_by_another(world, *[path for path in world.files_of(first) if "paris" in path])
 
     for act in (restore, plan_restore):
         with pytest.raises(SnapshotExpired, match=FOREIGN_CLEAN) as refusal:
@@ -419,16 +402,16 @@ def test_a_commit_whose_files_were_cleaned_is_refused_and_the_nearest_whole_one_
 
 
 def test_a_commit_whose_file_is_missing_without_a_clean_is_damage(world):
-    first, *_ = _times(world)
-    world.store.delete(_files_of(world, first)[0])
+    first, *_ = world.commit_times()
+    world.store.delete(world.files_of(first)[0])
 
     with pytest.raises(TableDamaged):
         restore(world.open(), first)
 
 
 def test_a_pending_clean_of_files_of_the_target_is_refused(world):
-    first, second, *_ = _times(world)
-    superseded = [path for path in _files_of(world, first) if "paris" in path]
+    first, second, *_ = world.commit_times()
+    superseded = [path for path in world.files_of(first) if "paris" in path]
     clean_by_another(world, *superseded, state=State.REQUESTED)
 
     for act in (restore, plan_restore):
@@ -439,8 +422,8 @@ def test_a_pending_clean_of_files_of_the_target_is_refused(world):
 
 
 def test_a_clean_between_the_look_at_the_files_and_the_decision_is_noticed(world):
-    first, *_ = _times(world)
-    doomed = _files_of(world, first)
+    first, *_ = world.commit_times()
+    doomed = world.files_of(first)
     interrupted = InterruptedStore(world.store, LEDGER_FOLDER, lambda: clean_by_another(world, *doomed))
     # Somebody else takes the slot, so it is decided again.
     interrupted = InterruptedStore(interrupted, LEDGER_FOLDER, lambda: create_savepoint(world.open(), first))
@@ -454,12 +437,12 @@ def test_while_another_program_restores_nothing_is_done(world):
     world.store.create(instant_file(theirs, Action.RESTORE, State.REQUESTED), b"plan")
 
     with pytest.raises(Refused, match=theirs):
-        restore(world.open(), _times(world)[0])
+        restore(world.open(), world.commit_times()[0])
 
 
 def test_while_a_restore_is_pending_another_target_is_refused_and_both_are_named(world):
-    first, second, third, _ = _times(world)
-    _dead(world, lambda world: restore(world.open(), second), last="delete city=paris")
+    first, second, third, _ = world.commit_times()
+    world.die_after(lambda world: restore(world.open(), second), last="delete city=paris")
 
     for other in (first, third):
         with pytest.raises(Refused, match="not finished") as refusal:
@@ -472,8 +455,8 @@ def test_while_a_restore_is_pending_another_target_is_refused_and_both_are_named
 
 
 def test_a_pending_restore_is_planned_as_what_it_resumes(world):
-    second, third, fourth = _times(world)[1:]
-    _dead(world, lambda world: restore(world.open(), second), last="delete city=paris")
+    second, third, fourth = world.commit_times()[1:]
+    world.die_after(lambda world: restore(world.open(), second), last="delete city=paris")
 
     plan = plan_restore(world.open(), second)
 
@@ -482,8 +465,8 @@ def test_a_pending_restore_is_planned_as_what_it_resumes(world):
 
 
 def test_files_that_a_task_finishes_late_do_not_stop_the_restore(world):
-    first, *_, fourth = _times(world)
-    [path] = _files_of(world, fourth)
+    first, *_, fourth = world.commit_times()
+    [path] = world.files_of(fourth)
     late = path.replace("-0_", "-9_")
 
     class Late(StoreWrapper):
@@ -513,8 +496,8 @@ class Keeping(StoreWrapper):
 
 
 def test_a_restore_that_leaves_a_file_behind_does_not_complete(world):
-    first, *_, fourth = _times(world)
-    [kept] = _files_of(world, fourth)
+    first, *_, fourth = world.commit_times()
+    [kept] = world.files_of(fourth)
 
     with pytest.raises(TableDamaged, match=kept):
         restore(world.on(Keeping(world.store, kept)).open(), first)
@@ -526,7 +509,7 @@ def test_a_restore_that_leaves_a_file_behind_does_not_complete(world):
 
 
 def test_a_restore_that_leaves_a_commit_visible_does_not_complete(world):
-    first, *_, fourth = _times(world)
+    first, *_, fourth = world.commit_times()
     kept = instant_file(fourth, Action.COMMIT, State.COMPLETED)
 
     with pytest.raises(TableDamaged, match="newest commit is another one"):
@@ -536,8 +519,8 @@ def test_a_restore_that_leaves_a_commit_visible_does_not_complete(world):
 
 
 def test_a_restore_proves_the_length_of_every_file(world):
-    first, *_ = _times(world)
-    [path, _] = _files_of(world, first)
+    first, *_ = world.commit_times()
+    [path, _] = world.files_of(first)
     world.store.put(path, b"short")
 
     with pytest.raises(TableDamaged, match="not as long as its commit says"):
@@ -545,7 +528,7 @@ def test_a_restore_proves_the_length_of_every_file(world):
 
 
 def test_a_storage_error_leaves_the_restore_to_be_resumed(world):
-    first, *_ = _times(world)
+    first, *_ = world.commit_times()
 
     class Failing(StoreWrapper):
         def walk(self, folder):
@@ -561,7 +544,7 @@ def test_a_storage_error_leaves_the_restore_to_be_resumed(world):
 
 
 def test_a_restore_that_somebody_else_finishes_meanwhile_is_finished(world):
-    first, *_ = _times(world)
+    first, *_ = world.commit_times()
     slower = InterruptedStore(world.store, ".hoodie/2", lambda: _finish_and_write(world, first))
 
     restore(world.on(slower).open(), first)
@@ -585,7 +568,7 @@ def _eventful_table():
 
 
 def _to_second(world):
-    return restore(world.open(), _times(world)[1])
+    return restore(world.open(), world.commit_times()[1])
 
 
 RESTORE = Operation("restore", _to_second, Start(_eventful_table, FOURTH, FOURTH), SECOND)
@@ -594,7 +577,7 @@ RESTORE = Operation("restore", _to_second, Start(_eventful_table, FOURTH, FOURTH
 def test_a_restore_that_dies_at_any_step_is_finished_by_the_same_call(tmp_path):
     points = 0
     for number, (point, world) in enumerate(crash_points(RESTORE)):
-        second = _times(world)[1]
+        second = world.commit_times()[1]
         is_pending = pending_restore(load_timeline(world.store), world.open().ledger.read()) is not None
         if is_pending:
             with pytest.raises(Refused, match="not finished"):

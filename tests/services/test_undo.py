@@ -6,7 +6,7 @@ import pytest
 
 from crashes.matrix import Operation, Start, crash_points
 from harness.checker import check_at_any_time, check_at_rest, visible_ids, visible_rows
-from harness.faults import Crash, CrashingStore, RecordingStore, StoreWrapper
+from harness.faults import StoreWrapper
 from harness.foreign_cleans import FOREIGN_CLEAN, clean_by_another
 from harness.hudi_reader import copy_to_disk, hudi_rows
 from harness.world import SimulatedHost, memory_world, rows, table_of
@@ -46,30 +46,13 @@ def world():
     return _table()
 
 
-def _times(world):
-    return [commit.time for commit in load_timeline(world.store).completed_commits]
-
-
-def _files_of(world, time):
-    return [path for path in world.store.paths("") if path.endswith(f"_{time}.parquet")]
-
-
-def _dead(world, act, *, last):
-    """Let an act die right after the last of its changes that contains this text."""
-    copy = world.copy()
-    recorder = RecordingStore(copy.store)
-    act(copy.on(recorder))
-    with pytest.raises(Crash):
-        act(world.on(CrashingStore(world.store, recorder.last(last), after=True)))
-
-
 def _dead_insert(world):
-    _dead(world, lambda world: world.insert("x", "y"), last="upload")
+    world.die_after(lambda world: world.insert("x", "y"), last="upload")
     return load_timeline(world.store).pending_writes[-1].time
 
 
 def test_undo_gives_back_the_content_before_the_newest_commit(world, tmp_path):
-    first, second = _times(world)
+    first, second = world.commit_times()
 
     report = undo(world.open())
 
@@ -77,12 +60,12 @@ def test_undo_gives_back_the_content_before_the_newest_commit(world, tmp_path):
     assert (report.rolled_back, report.action, len(report.deleted)) == (second, "commit", 2)
     assert visible_rows(world.open()) == BEFORE
     assert hudi_rows(copy_to_disk(world.store, tmp_path)) == BEFORE
-    assert _times(world) == [first]
-    assert _files_of(world, second) == []
+    assert world.commit_times() == [first]
+    assert world.files_of(second) == []
 
 
 def test_the_rollback_of_a_commit_is_on_record(world):
-    second = _times(world)[-1]
+    second = world.commit_times()[-1]
 
     report = undo(world.open())
 
@@ -128,7 +111,7 @@ def test_what_a_replacing_commit_hid_is_visible_again(world, operation, tmp_path
 
 
 def test_a_commit_below_others_is_refused(world):
-    first, second = _times(world)
+    first, second = world.commit_times()
 
     with pytest.raises(Refused, match="commits after this one") as refusal:
         roll_back_instant(world.open(), first)
@@ -137,7 +120,7 @@ def test_a_commit_below_others_is_refused(world):
 
 
 def test_a_savepointed_commit_is_refused_until_the_savepoint_is_deleted(world):
-    second = _times(world)[-1]
+    second = world.commit_times()[-1]
     create_savepoint(world.open())
 
     with pytest.raises(Refused, match="savepointed"):
@@ -148,7 +131,7 @@ def test_a_savepointed_commit_is_refused_until_the_savepoint_is_deleted(world):
 
 
 def test_a_savepoint_of_the_commit_before_does_not_matter(world):
-    create_savepoint(world.open(), _times(world)[0])
+    create_savepoint(world.open(), world.commit_times()[0])
 
     undo(world.open())
 
@@ -157,8 +140,8 @@ def test_a_savepoint_of_the_commit_before_does_not_matter(world):
 
 
 def test_undo_is_refused_when_the_version_before_was_cleaned(world):
-    first = _times(world)[0]
-    clean_by_another(world, *[path for path in _files_of(world, first) if "paris" in path])
+    first = world.commit_times()[0]
+    clean_by_another(world, *[path for path in world.files_of(first) if "paris" in path])
 
     with pytest.raises(SnapshotExpired, match=FOREIGN_CLEAN):
         undo(world.open())
@@ -166,7 +149,7 @@ def test_undo_is_refused_when_the_version_before_was_cleaned(world):
 
 
 def test_undo_is_refused_while_a_clean_is_pending_of_what_it_goes_back_to(world):
-    superseded = [path for path in _files_of(world, _times(world)[0]) if "paris" in path]
+    superseded = [path for path in world.files_of(world.commit_times()[0]) if "paris" in path]
     clean_by_another(world, *superseded, state=State.REQUESTED)
 
     with pytest.raises(Refused, match="clean that is not finished deletes a file"):
@@ -186,7 +169,7 @@ def test_an_unknown_instant_is_refused(world):
         roll_back_instant(world.open(), InstantTime("20200101000000000"))
     # The first digits of a commit's time are not its time.
     with pytest.raises(UnknownInstant):
-        roll_back_instant(world.open(), InstantTime(_times(world)[-1][:14]))
+        roll_back_instant(world.open(), InstantTime(world.commit_times()[-1][:14]))
 
 
 def test_a_pending_write_is_rolled_back_by_name(world):
@@ -196,19 +179,19 @@ def test_a_pending_write_is_rolled_back_by_name(world):
 
     check_at_rest(world.open())
     assert report.rolled_back == failed
-    assert _files_of(world, failed) == []
+    assert world.files_of(failed) == []
     assert visible_rows(world.open()) == AFTER
 
 
 def test_a_pending_write_without_markers_leaves_no_orphan(world):
     failed = _dead_insert(world)
-    assert _files_of(world, failed)
+    assert world.files_of(failed)
     delete_markers(world.store, failed)
 
     roll_back_instant(world.open(), failed)
 
     check_at_rest(world.open())
-    assert _files_of(world, failed) == []
+    assert world.files_of(failed) == []
 
 
 def test_a_pending_write_whose_markers_cannot_be_listed_is_not_declared_rolled_back(world):
@@ -232,7 +215,7 @@ def test_a_running_write_is_left_alone(world):
 
     with pytest.raises(WriterActive):
         roll_back_instant(others.open(), failed)
-    assert _files_of(world, failed)
+    assert world.files_of(failed)
 
 
 def test_undo_rolls_back_what_dead_writers_left_first(world):
@@ -241,12 +224,12 @@ def test_undo_rolls_back_what_dead_writers_left_first(world):
     undo(world.open())
 
     check_at_rest(world.open())
-    assert _files_of(world, failed) == []
+    assert world.files_of(failed) == []
     assert visible_rows(world.open()) == BEFORE
 
 
 def test_undo_takes_a_commit_that_was_decided_and_not_shown_yet(world):
-    _dead(world, lambda world: world.insert("x", "y"), last="ledger")
+    world.die_after(lambda world: world.insert("x", "y"), last="ledger")
 
     undo(world.open())
 
@@ -255,13 +238,13 @@ def test_undo_takes_a_commit_that_was_decided_and_not_shown_yet(world):
 
 
 def test_a_preview_says_what_would_vanish_and_changes_nothing(world):
-    second = _times(world)[-1]
+    second = world.commit_times()[-1]
     paths = world.store.paths("")
 
     planned = preview_undo(world.open())
 
     assert (planned.instant, planned.is_committed, planned.records, planned.files) == (second, True, 2, 2)
-    assert planned.size_bytes == sum(world.store.stat(path).size for path in _files_of(world, second))
+    assert planned.size_bytes == sum(world.store.stat(path).size for path in world.files_of(second))
     assert world.store.paths("") == paths
     assert preview_rollback(world.open(), second) == planned
 
@@ -273,7 +256,7 @@ def test_a_preview_of_a_write_that_did_not_finish_counts_its_files(world):
 
     assert (planned.is_committed, planned.files) == (False, 2)
     assert planned.owner.startswith("process ")
-    assert planned.size_bytes == sum(world.store.stat(path).size for path in _files_of(world, failed))
+    assert planned.size_bytes == sum(world.store.stat(path).size for path in world.files_of(failed))
 
 
 UNDO = Operation("undo", lambda world: undo(world.open()), Start(_table, AFTER, AFTER), BEFORE)

@@ -3,13 +3,13 @@
 import os
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from harness.servers import wait_until_it_listens
 from harness.world import World
 from holdfast.clock import SystemClock
 from holdfast.config.locks import LockProvider, LockSettings
@@ -58,7 +58,7 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
             [str(SERVER), "start-foreground", str(config)], stdout=log, stderr=log, env=environment
         )
     try:
-        _wait_until_it_listens(process, port, folder / "log")
+        wait_until_it_listens(process, port, log=folder / "log")
         yield ZooKeeper(port)
     finally:
         process.terminate()
@@ -76,15 +76,3 @@ def table(tmp_path: Path, request: pytest.FixtureRequest) -> OpenTable:
 @pytest.fixture
 def settings(zookeeper: ZooKeeper, tmp_path: Path) -> Callable[..., LockSettings]:
     return lambda **changes: zookeeper.settings(zookeeper_lock_key=tmp_path.name, **changes)
-
-
-def _wait_until_it_listens(process: "subprocess.Popen[bytes]", port: int, log: Path) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
-            time.sleep(0.05)
-        else:
-            return
-    pytest.fail(f"ZooKeeper did not start: {log.read_text()[-2000:]}")
