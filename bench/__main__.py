@@ -17,6 +17,7 @@ from bench.processes import ProcessMeter
 from bench.report import print_result, write_results
 from bench.workloads.bulk_insert import bulk_insert
 from bench.workloads.change_read import change_read
+from bench.workloads.clean import Versions, clean_deletion, clean_increment, clean_plan
 from bench.workloads.control_plane import Size, control_plane
 from bench.workloads.delete import delete
 from bench.workloads.overwrite import overwrite
@@ -34,6 +35,8 @@ _QUICK_ROWS = 500_000
 _BULK_ROWS_MAX = 5_000_000
 _QUICK_GROUPS = (64,)
 _COMMITS = 50
+_CLEANED = Versions(partitions=100, groups=10_000, versions=100)
+_QUICK_CLEANED = Versions(partitions=100, groups=1000, versions=100)
 _JVM_MEMORY = "4g"
 _ROUNDS = 3
 _FILE_WIDTH = 150
@@ -81,7 +84,12 @@ def bench(
     console = _console()
     machine = machine_facts()
     groups = _QUICK_GROUPS if quick else GROUPS
-    workloads = _workloads(data, rows=rows or (_QUICK_ROWS if quick else _ROWS), groups=groups)
+    workloads = _workloads(
+        data,
+        rows=rows or (_QUICK_ROWS if quick else _ROWS),
+        groups=groups,
+        cleaned=_QUICK_CLEANED if quick else _CLEANED,
+    )
     began = time.monotonic()
     finished: list[Result] = []
     try:
@@ -122,12 +130,15 @@ def _console() -> Console:
     return console if console.is_terminal else Console(highlight=False, width=_FILE_WIDTH)
 
 
-def _workloads(data: Path, *, rows: int, groups: Sequence[int]) -> tuple[Workload, ...]:
+def _workloads(data: Path, *, rows: int, groups: Sequence[int], cleaned: Versions) -> tuple[Workload, ...]:
     """The control plane comes first: later there is a JVM beside it."""
     session = _session()
     return (
         control_plane(Size(partitions=1000, commits=1000, files_per_commit=100)),
         rollback(files=10_000, others=100_000),
+        clean_plan(cleaned, seconds=20.0),
+        clean_increment(few=10, many=1000, groups_per_partition=10),
+        clean_deletion(files=10_000),
         bulk_insert(session, data, rows=min(rows, _BULK_ROWS_MAX)),
         snapshot_read(session, data, rows=min(rows, _BULK_ROWS_MAX)),
         *(

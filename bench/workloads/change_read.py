@@ -9,9 +9,10 @@ from pyspark.sql import functions as f
 import holdfast
 from bench.framework import Goal, Scene, Variant, Workload
 from bench.workloads.contest import checksum
-from bench.workloads.delta import DeltaProcess
+from bench.workloads.delta import delta_process
 from bench.workloads.prepared import Prepared
 from bench.workloads.trips import between, trips
+from bench.workloads.waiting import WaitingProcess
 
 _NAME = "change read"
 
@@ -74,10 +75,10 @@ def _prepared(session: SparkSession, data: Path, *, rows: int, commits: int) -> 
 
 def _deltalake(name: str, expected: int, action: str, table: Path, **needs: object) -> Variant:
     """It counts the rows; the process stands ready before the time is taken."""
-    ready: list[DeltaProcess] = []
+    ready: list[WaitingProcess] = []
 
     def prepare(_output: Path) -> None:
-        ready.append(DeltaProcess(action, table, **needs))
+        ready.append(delta_process(action, table, **needs))
 
     def run(_output: Path) -> None:
         assert ready[-1].act() == expected, "a benchmark of a wrong answer says nothing"

@@ -11,9 +11,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from bench.framework import Variant
-from bench.workloads.delta import DeltaProcess, delta
+from bench.workloads.delta import delta, delta_process
 from bench.workloads.prepared import Prepared, link_copy
 from bench.workloads.trips import KEY, ORDERING
+from bench.workloads.waiting import WaitingProcess
 from holdfast import Table, open_table
 
 _TABLE = "table"
@@ -73,11 +74,11 @@ class _DeltaRunner:
     contest: Contest
     action: str
     needs: dict[str, object]
-    process: DeltaProcess | None = None
+    process: WaitingProcess | None = None
 
     def prepare(self, output: Path) -> None:
         link_copy(self.contest.prepared.delta(), output / _TABLE)
-        self.process = DeltaProcess(self.action, output / _TABLE, **self.needs)
+        self.process = delta_process(self.action, output / _TABLE, **self.needs)
 
     def run(self, _output: Path) -> None:
         assert self.process is not None

@@ -8,10 +8,11 @@ import datetime as dt
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 
 import holdfast
@@ -25,6 +26,7 @@ from holdfast.storage.local import LocalStore
 from holdfast.timeline.timeline import load_timeline, read_completed
 
 _NAME = "control plane"
+_TABLE = "many_files"
 
 _LIMIT = "os.walk"
 _FILES = "open_table, files()"
@@ -72,8 +74,17 @@ def build_table(path: str, size: Size) -> None:
 
     Files are made without syncs: nobody needs this table after a power cut.
     """
-    holdfast.create_table(path, name="many_files", record_key="trip_id", partition_by="region")
-    partitions = [f"region={number:05d}" for number in range(size.partitions)]
+    partitions = create_partitions(path, size.partitions)
+    for number in range(size.commits):
+        first = number * size.files_per_commit
+        files = range(first, first + size.files_per_commit)
+        commit_files(path, number, [(partitions[file % size.partitions], file) for file in files])
+
+
+def create_partitions(path: str, count: int) -> list[str]:
+    """An empty table with so many partitions; their paths."""
+    holdfast.create_table(path, name=_TABLE, record_key="trip_id", partition_by="region")
+    partitions = [f"region={number:05d}" for number in range(count)]
     for partition in partitions:
         os.mkdir(f"{path}/{partition}")
         metafile = PartitionMetafile(time_at(_FIRST_MS), depth=1)
@@ -82,18 +93,33 @@ def build_table(path: str, size: Size) -> None:
             in_partition(partition, PARTITION_METAFILE),
             encode_partition_metafile(metafile, moment=_moment()),
         )
-    schema = avro_schema(_SCHEMA, table_name="many_files")
-    for number in range(size.commits):
-        instant = time_at(_FIRST_MS + number * _COMMIT_EVERY_MS)
-        first = number * size.files_per_commit
-        stats = [
-            _stat(partitions[file % size.partitions], file, instant)
-            for file in range(first, first + size.files_per_commit)
-        ]
-        for stat in stats:
-            assert stat.path is not None
-            _create(path, stat.path, b"")
-        _create_instant(path, instant, stats, schema=schema)
+    return partitions
+
+
+def commit_files(
+    path: str,
+    number: int,
+    files: Iterable[tuple[str, int]],
+    *,
+    previous: int | None = None,
+    content: bytes = b"",
+) -> None:
+    """The commit of that number, with one file for each partition and number of a file group.
+
+    The file groups are new unless `previous` is the number of the commit that wrote them last.
+    """
+    instant = _time_of(number)
+    stats = [_stat(partition, group, instant) for partition, group in files]
+    if previous is not None:
+        stats = [msgspec.structs.replace(stat, prev_commit=_time_of(previous)) for stat in stats]
+    for stat in stats:
+        assert stat.path is not None
+        _create(path, stat.path, content)
+    _create_instant(path, instant, stats, schema=avro_schema(_SCHEMA, table_name=_TABLE))
+
+
+def _time_of(commit: int) -> InstantTime:
+    return time_at(_FIRST_MS + commit * _COMMIT_EVERY_MS)
 
 
 def _stat(partition: str, number: int, instant: InstantTime) -> WriteStat:

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from bench.workloads.delta import DeltaProcess, delta
+from bench.workloads.delta import delta, delta_process
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_a_change_read_counts_the_rows_of_one_commit(table):
 
 
 def test_nothing_happens_before_the_process_is_told(table, stored):
-    process = DeltaProcess("delete", table, rows=stored("keys", trip_id=["b"], city=["y"]))
+    process = delta_process("delete", table, rows=stored("keys", trip_id=["b"], city=["y"]))
     before = trips_in(table)
 
     process.act()
@@ -74,5 +74,5 @@ def test_nothing_happens_before_the_process_is_told(table, stored):
 
 
 def test_a_process_that_fails_is_told(tmp_path):
-    with pytest.raises(RuntimeError, match="the deltalake process ended with 1"):
+    with pytest.raises(RuntimeError, match="delta_process.py ended with 1"):
         delta("count", tmp_path / "nothing")
