@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from holdfast.config.push import PushTable
-from holdfast.model.lineage import Lineage
+from holdfast.model.lineage import EntryState, Lineage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,17 @@ class EntryDetails:
     renewed_at_ms: int | None = None
     """The last sign of life of the push, if it sends any."""
     finalised: bool = False
-    """Retention decided to delete `segments_from`: a revert is no longer possible."""
+    """Its hidden side is being deleted: neither a revert nor a redo is possible any more."""
+    full: bool = False
+    """It replaces everything that queries saw when it started."""
+    replaced_epoch: int | None = None
+    """The epoch that was in force just before it was published."""
+    lease: str = ""
+    """Digest of the token that its uploads and its end must present; empty: none was asked for."""
+    lease_ms: int = 0
+    """How long the lease holds after each sign of life."""
+    gated: str = ""
+    """Digest of what the gates looked at; an upload or another list of segments makes it stale."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +64,26 @@ class PendingDeletion:
     since_ms: int
     retention_ms: int
     """How long the files stay in the deleted area."""
+    files: tuple[str, ...] = ()
+    """Files whose segment has been registered again since, with another file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tombstone:
+    """How an entry ended that is no longer in the lineage."""
+
+    state: EntryState
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnsweredCall:
+    """A call that carried a key, and what it was answered: a repeat gets the same (L8)."""
+
+    request: str
+    """Digest of what was asked."""
+    answer: tuple[str, ...]
+    at_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +96,9 @@ class PushState:
     deletions: tuple[PendingDeletion, ...] = ()
     pins: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
     """Epochs exempt from retention, with the time until which they are."""
+    tombstones: Mapping[str, Tombstone] = field(default_factory=lambda: MappingProxyType({}))
+    calls: Mapping[str, AnsweredCall] = field(default_factory=lambda: MappingProxyType({}))
+    """By the key that the client chose."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,3 +113,5 @@ class TableState:
     lineage: Lineage
     push: PushState
     versions: Mapping[str, int | None]
+    offline: frozenset[str] = frozenset()
+    """Segments of which fewer replicas are online than the table asks for."""
