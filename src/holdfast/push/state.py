@@ -96,6 +96,8 @@ class PushState:
     deletions: tuple[PendingDeletion, ...] = ()
     pins: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
     """Epochs exempt from retention, with the time until which they are."""
+    deleting_since_ms: int | None = None
+    """The table is being deleted: from here on it only shrinks."""
     tombstones: Mapping[str, Tombstone] = field(default_factory=lambda: MappingProxyType({}))
     calls: Mapping[str, AnsweredCall] = field(default_factory=lambda: MappingProxyType({}))
     """By the key that the client chose."""

@@ -65,7 +65,7 @@ class Metastore(Protocol):
     def read(self, path: str) -> Versioned | None: ...
 
     def read_all(self, paths: Sequence[str]) -> list[Versioned | None]:
-        """Many records in the order given; not one moment for all of them."""
+        """Many records, read one after the other in the order given; not one moment for all of them."""
 
     def children(self, path: str) -> tuple[str, ...]:
         """Names directly below, sorted; empty if there is none."""
@@ -90,5 +90,11 @@ class Metastore(Protocol):
 
     def claim(self, name: str, owner: str) -> bool:
         """Become or stay the one `owner` of `name` among all processes; False if another is."""
+
+    def is_connected(self) -> bool:
+        """Whether the others certainly still see what this process announced and claimed.
+
+        Who gets False must count as gone: what it reads may be deleted.
+        """
 
     def close(self) -> None: ...
