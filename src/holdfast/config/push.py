@@ -21,6 +21,8 @@ _TYPES = (OFFLINE, "REALTIME")
 _SUFFIX = f"_{OFFLINE}"
 _TABLE_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)?")
 _NAME_MAX = 200
+_RESERVED = frozenset({"Deleted_Segments"})
+"""Where the deep store keeps deleted files."""
 
 _PERIOD = re.compile(r"(?=.)(?:(-?\d+)d)?(?:(-?\d+)h)?(?:(-?\d+)m)?(?:(-?\d+)s)?")
 _PERIOD_UNITS_MS = (DAY_MS, HOUR_MS, 60_000, 1000)
@@ -140,7 +142,7 @@ def raw_name(table: str) -> str:
 
 def check_table_name(name: str) -> None:
     """Refuse a name, raw or typed, that could not stand in every path, query and file name."""
-    if not _TABLE_NAME.fullmatch(name) or len(name) > _NAME_MAX:
+    if not _TABLE_NAME.fullmatch(name) or len(name) > _NAME_MAX or raw_name(name) in _RESERVED:
         raise InvalidRequest(
             "not a table name",
             table=repr(name[: 2 * _NAME_MAX]),
