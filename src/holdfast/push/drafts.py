@@ -26,6 +26,7 @@ class Draft:
         self._retention_ms = kept if retention_ms is None else retention_ms
         self._epoch = state.push.epoch
         self._removed: list[str] = []
+        self._reaped: list[str] = []
         self.entries = {entry.id: entry for entry in state.lineage.entries}
         self.details = dict(state.push.details)
         self.tombstones = dict(state.push.tombstones)
@@ -59,6 +60,10 @@ class Draft:
         known = frozenset(self._removed)
         self._removed += [name for name in present if name not in known]
 
+    def reap(self, names: Iterable[str]) -> None:
+        """Let go of segments that have metadata, perhaps a file, and no place in the table."""
+        self._reaped += names
+
     def decision(self, *, entry_ids: tuple[str, ...] = ()) -> Decision:
         before = self.before
         removed = tuple(self._removed)
@@ -70,9 +75,12 @@ class Draft:
         if epoch == before.push.epoch and (removed or seen_by_queries(before) != visible(segments, lineage)):
             epoch += 1
         deletions = before.push.deletions
-        if removed:
+        if removed or self._reaped:
             waiting = PendingDeletion(
-                segments=removed, epoch=epoch, since_ms=self.now_ms, retention_ms=self._retention_ms
+                segments=(*removed, *self._reaped),
+                epoch=epoch,
+                since_ms=self.now_ms,
+                retention_ms=self._retention_ms,
             )
             deletions = (*deletions, waiting)
         push = replace(

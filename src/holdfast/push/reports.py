@@ -7,8 +7,6 @@ from types import MappingProxyType
 from holdfast.model.lineage import LineageEntry
 from holdfast.push.state import GateOutcome
 
-_NOTHING: Mapping[str, str] = MappingProxyType({})
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
@@ -76,7 +74,7 @@ class UploadOptions:
     """Refuse when somebody else is uploading the same segment (Pinot's parallel push protection)."""
     allow_in_place: bool = False
     accept_opaque: bool = False
-    custom: Mapping[str, str] = _NOTHING
+    custom: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     replace_custom: bool = False
     """`custom` takes the place of the segment's map rather than being added to it."""
     lease_token: str = ""

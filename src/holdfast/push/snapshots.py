@@ -143,8 +143,11 @@ def was_published(state: TableState, entry: LineageEntry) -> bool:
 
 
 def pinned(state: TableState, now_ms: int) -> frozenset[str]:
-    """Segments of every snapshot that somebody pinned."""
-    kept = (each.segments for each in snapshots(state) if (each.pinned_until_ms or 0) > now_ms)
+    """Segments of every snapshot that somebody pinned, and of those on the way to it."""
+    known = snapshots(state) if state.push.pins else ()
+    pins = [each.position for each in known if (each.pinned_until_ms or 0) > now_ms]
+    first, last = min(pins, default=0), max(pins, default=0)
+    kept = (each.segments for each in known if pins and first <= each.position <= last)
     return frozenset[str]().union(*kept)
 
 
