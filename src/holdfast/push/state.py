@@ -101,6 +101,11 @@ class PushState:
     tombstones: Mapping[str, Tombstone] = field(default_factory=lambda: MappingProxyType({}))
     calls: Mapping[str, AnsweredCall] = field(default_factory=lambda: MappingProxyType({}))
     """By the key that the client chose."""
+    writes: tuple[str, ...] = ()
+    """Tokens of the latest writes: who does not know whether its write happened looks here."""
+    audit_count: int = 0
+    audit_head: str = ""
+    """Digest of the newest audit record: every record names the one before it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
