@@ -17,7 +17,7 @@ __all__ = [
 
 # The last three groups are what ZooKeeper does not take in a path.
 _REFUSED = re.compile(r'[\\/:*?"<>|,\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]')
-_MAX_ENCODED = 200
+_MAX_ENCODED = 180
 """Together with the longest ending in the deleted area this stays a file name on every disk."""
 
 

@@ -51,6 +51,16 @@ class Notifier:
             changed = tuple(paths)
             self._make_due(watch for watch in self._watches if any(_touches(watch, path) for path in changed))
 
+    def tell_at_or_below(self, paths: Iterable[str]) -> None:
+        """Records at or below these paths changed."""
+        with self._ready:
+            changed = tuple(paths)
+            self._make_due(
+                watch
+                for watch in self._watches
+                if any(_touches(watch, path) or watch.path.startswith(f"{path}/") for path in changed)
+            )
+
     def tell_all(self) -> None:
         """Anything may have changed."""
         with self._ready:

@@ -59,7 +59,7 @@ class Metastore(Protocol):
     3. A record read after `write` returned is at least as new, for the same
        process. Another process may lag; its watches tell it to look again.
     4. A record that is too large is `InvalidRequest` with both sizes, and the
-       old one stays.
+       old one stays. So is an empty one: nothing but folders are empty.
     """
 
     def read(self, path: str) -> Versioned | None: ...
@@ -76,7 +76,7 @@ class Metastore(Protocol):
     def write(self, changes: Sequence[Change]) -> None: ...
 
     def watch(self, path: str, changed: Callable[[], None]) -> Callable[[], None]:
-        """Call `changed` soon after the record or anything below it changes, from another thread.
+        """Call `changed` soon after the record or one directly below it changes, from another thread.
 
         Changes may be merged into one call, and a call may come without a
         change. Returns what ends the watch.

@@ -20,6 +20,8 @@ def check_path(path: str) -> None:
 
 def check_record(path: str, data: bytes, limit: int) -> None:
     check_path(path)
+    if not data:
+        raise InvalidRequest("a record is empty", path=path)
     if len(data) > limit:
         raise too_large(path, size_bytes=len(data), limit_bytes=limit)
 
@@ -27,7 +29,10 @@ def check_record(path: str, data: bytes, limit: int) -> None:
 def check_changes(changes: Sequence[Change], limit: int) -> None:
     """Refuse what no state of the store could make right."""
     for change in changes:
-        check_record(change.path, change.data if isinstance(change, Create | Replace) else b"", limit)
+        if isinstance(change, Create | Replace):
+            check_record(change.path, change.data, limit)
+        else:
+            check_path(change.path)
     if len({change.path for change in changes}) < len(changes):
         raise InvalidRequest("one record is changed twice in one write")
 
