@@ -116,6 +116,10 @@ class ZookeeperMetastore:
         check_changes(changes, RECORD_BYTES_MAX)
         if not changes:
             return
+        for change in changes:
+            # To the server a negative version means any; here it means none.
+            if not isinstance(change, Create) and change.version is not None and change.version < 0:
+                raise lost_race(change.path, expected=change.version, found=self._found_version(change.path))
         packed = self._packed(changes)
         with self._errors():
             self._make_parents(changes)
@@ -194,8 +198,6 @@ class ZookeeperMetastore:
             self._is_lost = True
             log.warning("metastore.session_lost", extra={"hosts": self._hosts})
         elif state == KazooState.CONNECTED:
-            # Watches may have fired unheard.
-            self._notifier.tell_all()
             self._client.handler.spawn(self._return)
 
     def _return(self) -> None:
@@ -207,6 +209,8 @@ class ZookeeperMetastore:
                         self._put_ephemeral(path, data)
                     self._is_lost = False
             self._watches.renew()
+            # Changes may have gone unheard meanwhile.
+            self._notifier.tell_all()
         except (KazooException, KazooTimeoutError, HoldfastError) as error:
             # The next connection tries again.
             log.warning("metastore.session_not_renewed", extra={"cause": type(error).__name__})
