@@ -18,7 +18,7 @@ from holdfast.format.malformed import Malformed
 
 PLAIN_BYTES_MAX = 1_024_000
 """Helix compresses what is larger."""
-EXPANDED_BYTES_MAX = 256 << 20
+EXPANDED_BYTES_MAX = 64 << 20
 """No record is larger than this once expanded; a smaller one may claim to be."""
 
 _GZIP_MAGIC = b"\x1f\x8b"
