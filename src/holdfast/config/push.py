@@ -1,5 +1,6 @@
 """Table configurations of the push service: Pinot's keys, read once into typed settings."""
 
+import json
 import logging
 import re
 from collections.abc import Callable, Mapping
@@ -24,10 +25,11 @@ _NAME_MAX = 200
 _RESERVED = frozenset({"Deleted_Segments"})
 """Where the deep store keeps deleted files."""
 
-_PERIOD = re.compile(r"(?=.)(?:(-?\d+)d)?(?:(-?\d+)h)?(?:(-?\d+)m)?(?:(-?\d+)s)?")
+_DIGITS = re.compile(r"[0-9]{1,10}")
+_PERIOD = re.compile(r"(?=.)(?:(-?[0-9]+)d)?(?:(-?[0-9]+)h)?(?:(-?[0-9]+)m)?(?:(-?[0-9]+)s)?")
 _PERIOD_UNITS_MS = (DAY_MS, HOUR_MS, 60_000, 1000)
 _PERIOD_DIGITS_MAX = 12
-_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,15})?|\.\d{1,15})\s*([KMGTP]?)B?", re.IGNORECASE)
+_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?|\.[0-9]{1,15})\s*([KMGTP]?)B?", re.IGNORECASE)
 _SIZE_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
 _TIME_UNITS_MS = {
     "MILLISECONDS": 1,
@@ -93,6 +95,7 @@ def parse_table(config: object) -> PushTable:
     if not isinstance(config, Mapping):
         raise _malformed("the table configuration is not an object", key="")
     table = _typed_table(config)
+    check_json(config)
     segments = _section(config, "segmentsConfig")
     batch = _section(_section(config, "ingestionConfig"), "batchIngestionConfig")
     quota = _section(config, "quota")
@@ -128,6 +131,14 @@ def parse_table(config: object) -> PushTable:
 def unrecognized_properties(config: Mapping[str, Any]) -> dict[str, Any]:
     """The sections that are not Pinot's, by JSON pointer; they are kept all the same."""
     return {f"/{key}": value for key, value in config.items() if key not in _SECTIONS}
+
+
+def check_json(value: Mapping[str, Any]) -> None:
+    """Refuse what could not be written down again: half of a surrogate pair, or not a number."""
+    try:
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidRequest("the document is not JSON", cause=str(error), code="INVALID_JSON") from error
 
 
 def typed_name(name: str) -> str:
@@ -258,12 +269,7 @@ def _whole(section: Mapping[str, Any], key: str, *, default: int, least: int, gr
     if value is None or value == "":
         return default
     text = str(value)
-    if (
-        isinstance(value, bool)
-        or not text.isdecimal()
-        or len(text) > 10
-        or not least <= int(text) <= greatest
-    ):
+    if isinstance(value, bool) or not XX or len(text) > 10 or not least <= int(text) <= greatest:
         raise _malformed(
             "a setting is not a whole number in its range",
             key=key,

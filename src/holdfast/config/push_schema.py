@@ -7,7 +7,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
-from holdfast.config.push import check_table_name
+from holdfast.config.push import check_json, check_table_name
 from holdfast.errors import InvalidRequest
 
 
@@ -68,6 +68,7 @@ def parse_schema(schema: object) -> Schema:
     if not isinstance(name, str) or not name or "__" in name:
         raise _malformed("the schema's name is missing or holds __", key="schemaName", value=repr(name)[:80])
     check_table_name(name)
+    check_json(schema)
     fields: dict[str, Field] = {}
     for each in _fields(schema):
         if each.name in fields:

@@ -193,8 +193,21 @@ class Catalog:
         forgotten: Iterable[str] = (),
     ) -> list[Change]:
         """What `save` writes."""
+        try:
+            return self._changes(before, after, added={} if added is None else added, forgotten=forgotten)
+        except Malformed as error:
+            # Every record that was read is text; this came with the request.
+            raise InvalidRequest("the request holds what is not text", cause=str(error)) from error
+
+    def _changes(
+        self,
+        before: TableState,
+        after: TableState,
+        *,
+        added: Mapping[str, Segment],
+        forgotten: Iterable[str],
+    ) -> list[Change]:
         assert before.table == after.table, "a step stays in its table"
-        added = {} if added is None else added
         assert added.keys() <= after.segments, "a segment that is added is in the table"
         table, versions = after.table, before.versions
         written: dict[str, bytes] = {push_state_path(table): encode_push_state(after.push)}

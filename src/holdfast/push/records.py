@@ -32,7 +32,10 @@ _decoder = msgspec.json.Decoder(PushState)
 
 
 def encode_push_state(state: PushState) -> bytes:
-    return _encoder.encode(state)
+    try:
+        return _encoder.encode(state)
+    except UnicodeEncodeError as error:
+        raise Malformed("a text is not Unicode") from error
 
 
 def decode_push_state(content: bytes) -> PushState:
