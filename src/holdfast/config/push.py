@@ -269,7 +269,7 @@ def _whole(section: Mapping[str, Any], key: str, *, default: int, least: int, gr
     if value is None or value == "":
         return default
     text = str(value)
-    if isinstance(value, bool) or not XX or len(text) > 10 or not least <= int(text) <= greatest:
+    if isinstance(value, bool) or not _DIGITS.fullmatch(text) or not least <= int(text) <= greatest:
         raise _malformed(
             "a setting is not a whole number in its range",
             key=key,
