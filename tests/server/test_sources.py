@@ -155,7 +155,9 @@ def test_a_host_that_is_not_listed_is_not_asked_however_it_is_written(site, tmp_
     assert "canary" not in str(refused.value)
 
 
-@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::ffff:127.0.0.1]", "[::1]", "169.254.169.254", "10.0.0.1"])
+@pytest.mark.parametrize(
+    "host", ["localhost", "127.0.0.1", "[::ffff:127.0.0.1]", "[::1]", "169.254.169.254", "10.0.0.1"]
+)
 def test_a_listed_host_outside_the_listed_networks_is_not_asked(site, tmp_path, host):
     """A name server may answer with any address; loopback and private ones must be wanted."""
     sources = _allowed(site, host.strip("[]"), networks=())
@@ -167,7 +169,14 @@ def test_a_listed_host_outside_the_listed_networks_is_not_asked(site, tmp_path, 
 
 @pytest.mark.parametrize(
     "target",
-    ["http://169.254.169.254/latest", "file:///etc/passwd", "http://evil/", "gopher://x/", "/self", "//evil/x"],
+    [
+        "http://169.254.169.254/latest",
+        "file:///etc/passwd",
+        "http://evil/",
+        "gopher://x/",
+        "/self",
+        "//evil/x",
+    ],
 )
 def test_a_redirect_is_checked_like_the_first_address(site, tmp_path, target):
     site.pages["/self"] = (302, {"Location": "/self"}, b"")

@@ -60,4 +60,9 @@ def test_other_names_are_refused(table, database):
 
 
 def test_the_raw_name_has_no_type():
-    assert [raw_name(name) for name in ("a_OFFLINE", "a_REALTIME", "a", "db.a_OFFLINE")] == ["a", "a", "a", "db.a"]
+    assert [raw_name(name) for name in ("a_OFFLINE", "a_REALTIME", "a", "db.a_OFFLINE")] == [
+        "a",
+        "a",
+        "a",
+        "db.a",
+    ]

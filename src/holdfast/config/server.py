@@ -2,6 +2,7 @@
 
 import datetime as dt
 import ipaddress
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -57,7 +58,7 @@ class Limits:
     query_timeout_ms: int = 10_000
     query_memory_bytes: int = 1024**3
     query_rows: int = 1_000_000
-    concurrent_queries: int = 8
+    concurrent_queries: int = field(default_factory=lambda: max(2, os.cpu_count() or 1))
     body_bytes: int = 16 * 1024**2
     upload_bytes: int = 4 * 1024**3
     json_depth: int = 64
