@@ -23,8 +23,24 @@ _ALL_NEWER = (1 << 16) - 1
 _NETWORK_SINCE = 4
 _TCP = 0b11
 
-_SYSTEM = ("/usr", "/lib", "/lib64", "/opt/lib", "/etc/ld.so.cache", "/etc/localtime", "/dev/urandom", "/dev/null")
-_FOR_NETWORK = ("/etc/ssl", "/etc/pki", "/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/gai.conf")
+_SYSTEM = (
+    "/usr",
+    "/lib",
+    "/lib64",
+    "/opt/lib",
+    "/etc/ld.so.cache",
+    "/etc/localtime",
+    "/dev/urandom",
+    "/dev/null",
+)
+_FOR_NETWORK = (
+    "/etc/ssl",
+    "/etc/pki",
+    "/etc/resolv.conf",
+    "/etc/hosts",
+    "/etc/nsswitch.conf",
+    "/etc/gai.conf",
+)
 
 
 class _Ruleset(ctypes.Structure):
@@ -48,7 +64,9 @@ def confine(readable: Sequence[str], *, network: bool) -> bool:
     version = libc.syscall(_CREATE_RULESET, None, 0, _VERSION_FLAG)
     if version < 1:
         return False
-    ruleset = _Ruleset(_ALL_OF_VERSION.get(version, _ALL_NEWER), 0 if network or version < _NETWORK_SINCE else _TCP)
+    ruleset = _Ruleset(
+        _ALL_OF_VERSION.get(version, _ALL_NEWER), 0 if network or version < _NETWORK_SINCE else _TCP
+    )
     size = ctypes.sizeof(ruleset) if version >= _NETWORK_SINCE else 8
     rules = libc.syscall(_CREATE_RULESET, ctypes.byref(ruleset), size, 0)
     if rules < 0:

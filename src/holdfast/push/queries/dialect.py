@@ -7,7 +7,7 @@ functions (`functions`) decides what each of them means.
 from typing import ClassVar
 
 from sqlglot import Dialect, parser, tokens
-from sqlglot.tokens import TokenType
+from sqlglot.tokenizer_core import TokenType
 
 _TYPES = {
     "LONG": TokenType.BIGINT,

@@ -24,7 +24,7 @@ class Cancellation:
     def __init__(self) -> None:
         self._event = threading.Event()
 
-    def set(self) -> None:  # noqa: A003
+    def set(self) -> None:
         self._event.set()
 
     @property

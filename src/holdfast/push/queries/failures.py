@@ -71,7 +71,7 @@ class QueryFailed(HoldfastError):
         super().__init__(message, hint=hint, **facts)
         self.code = code
 
-    def __reduce__(self) -> tuple[object, ...]:  # type: ignore[override]
+    def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (self.code, self.message, self.hint, self.facts)
 
     @property

@@ -117,9 +117,7 @@ def _extreme(name: str, when_empty: str) -> Rule:
         value = arguments[0]
         if value.is_text or value.kind is Kind.BYTES or value.is_array:
             return Typed(_call(name, value.sql, context), value.kind, value.is_array)
-        return Typed(
-            _or_when_empty(_call(name, as_double(value), context), when_empty, context), Kind.DOUBLE
-        )
+        return Typed(_or_when_empty(_call(name, as_double(value), context), when_empty, context), Kind.DOUBLE)
 
     return rule
 
@@ -317,9 +315,7 @@ def _pad(name: str) -> Rule:
 
 
 def _strpos(arguments: Arguments, _: Context) -> Typed:
-    return Typed(
-        f"CAST(strpos({as_text(arguments[0])}, {as_text(arguments[1])}) - 1 AS INTEGER)", Kind.INT
-    )
+    return Typed(f"CAST(strpos({as_text(arguments[0])}, {as_text(arguments[1])}) - 1 AS INTEGER)", Kind.INT)
 
 
 def _split_part(arguments: Arguments, _: Context) -> Typed:

@@ -18,7 +18,7 @@ MAX_NODES = 20_000
 
 _CACHED_STATEMENTS = 256
 
-_ALLOWED: frozenset[type[exp.Expression]] = frozenset(
+_ALLOWED: frozenset[type[exp.Expr]] = frozenset(
     {
         # Queries
         exp.Select, exp.Union, exp.Intersect, exp.Except, exp.Subquery, exp.With, exp.CTE, exp.From,
@@ -35,7 +35,19 @@ _ALLOWED: frozenset[type[exp.Expression]] = frozenset(
 )  # fmt: skip
 
 _SELECT_PARTS = frozenset(
-    {"with_", "expressions", "distinct", "from_", "joins", "where", "group", "having", "order", "limit", "offset"}
+    {
+        "with_",
+        "expressions",
+        "distinct",
+        "from_",
+        "joins",
+        "where",
+        "group",
+        "having",
+        "order",
+        "limit",
+        "offset",
+    }
 )
 _TABLE_PARTS = frozenset({"this", "db", "alias", "joins"})
 _JOIN_PARTS = frozenset({"this", "on", "using", "side", "kind", "method"})
@@ -44,7 +56,7 @@ _QUERIES = (exp.Select, exp.SetOperation, exp.Subquery)
 
 
 @lru_cache(maxsize=_CACHED_STATEMENTS)
-def admit(sql: str) -> exp.Expression:
+def admit(sql: str) -> exp.Expr:
     """The tree of an allowed statement. It is shared: copy it before changing anything."""
     tree = _parsed(sql)
     if not isinstance(tree, _QUERIES):
@@ -56,7 +68,7 @@ def admit(sql: str) -> exp.Expression:
     return tree
 
 
-def tables_of(tree: exp.Expression) -> tuple[str, ...]:
+def tables_of(tree: exp.Expr) -> tuple[str, ...]:
     """The names of the tables a statement reads, as they are spelled, common table expressions left out."""
     named = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
     found: dict[str, None] = {}
@@ -72,7 +84,7 @@ def full_name(table: exp.Table) -> str:
     return f"{database}.{table.name}" if database and database.lower() != "default" else table.name
 
 
-def _parsed(sql: str) -> exp.Expression:
+def _parsed(sql: str) -> exp.Expr:
     try:
         trees = sqlglot.parse(sql, read=Pinot)
     except (ParseError, TokenError) as error:
@@ -92,7 +104,7 @@ def _first_problem(error: Exception) -> str:
     return "the statement cannot be read"
 
 
-def _check(node: exp.Expression) -> None:
+def _check(node: exp.Expr) -> None:
     kind = type(node)
     if kind not in _ALLOWED:
         raise _refused("this syntax is not supported", kind.__name__)
@@ -112,13 +124,15 @@ def _check(node: exp.Expression) -> None:
             raise _refused("this join is not supported", str(node.args["method"]))
     elif kind is exp.Column and (node.args.get("db") or node.args.get("catalog")):
         raise _refused("a column is named by itself or with its table", node.name)
-    elif kind is exp.Star and (node.args.get("except_") or node.args.get("replace") or node.args.get("rename")):
+    elif kind is exp.Star and (
+        node.args.get("except_") or node.args.get("replace") or node.args.get("rename")
+    ):
         raise _refused("this syntax is not supported", "Star")
     elif kind is exp.With and node.args.get("recursive"):
         raise _refused("recursion is not supported", "WITH RECURSIVE")
 
 
-def _check_parts(node: exp.Expression, parts: frozenset[str]) -> None:
+def _check_parts(node: exp.Expr, parts: frozenset[str]) -> None:
     for part, value in node.args.items():
         if value and part not in parts:
             raise _refused("this syntax is not supported", part.rstrip("_").upper())

@@ -1,12 +1,12 @@
 """What a column of the answer is called when the statement does not say."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from sqlglot import exp
 
 from holdfast.push.queries.functions import canonical
 
-_OPERATORS = {
+_OPERATORS: Mapping[type[exp.Expr], str] = {
     exp.Add: "plus",
     exp.Sub: "minus",
     exp.Mul: "times",
@@ -29,7 +29,7 @@ _LONGEST = 1000
 Spelling = Callable[[exp.Column], str]
 
 
-def name_of(node: exp.Expression, spelling: Spelling) -> str:
+def name_of(node: exp.Expr, spelling: Spelling) -> str:
     """The lower-case text of the expression, calls and operators alike: `sum(amount)`, `plus(a,b)`.
 
     `spelling` gives columns the name that they have in the schema.
@@ -37,7 +37,7 @@ def name_of(node: exp.Expression, spelling: Spelling) -> str:
     return _text(node, spelling)[:_LONGEST]
 
 
-def _text(node: exp.Expression, spelling: Spelling) -> str:
+def _text(node: exp.Expr, spelling: Spelling) -> str:
     match node:
         case exp.Anonymous():
             return f"{canonical(str(node.this))}({_list(node.expressions, spelling)})"
@@ -75,5 +75,5 @@ def _text(node: exp.Expression, spelling: Spelling) -> str:
     return type(node).__name__.lower()
 
 
-def _list(nodes: Sequence[exp.Expression], spelling: Spelling) -> str:
+def _list(nodes: Sequence[exp.Expr], spelling: Spelling) -> str:
     return ",".join(_text(node, spelling) for node in nodes)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from sqlglot.errors import TokenError
-from sqlglot.tokens import Token, TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from holdfast.push.queries.dialect import Pinot
 from holdfast.push.queries.failures import QueryError, QueryFailed
@@ -55,9 +55,9 @@ def read_statement(text: str, given: Mapping[str, str], *, max_timeout_ms: int) 
         raise QueryFailed(
             QueryError.SQL_PARSING, "exactly one statement is answered", statements=len(statements)
         )
-    tokens = statements[0]
-    is_explain = [token.text.upper() for token in tokens[:3]] == ["EXPLAIN", "PLAN", "FOR"]
-    body, trailing = _without_option_clause(tokens[3:] if is_explain else tokens)
+    only = statements[0]
+    is_explain = [token.text.upper() for token in only[:3]] == ["EXPLAIN", "PLAN", "FOR"]
+    body, trailing = _without_option_clause(only[3:] if is_explain else only)
     if not body:
         raise QueryFailed(QueryError.SQL_PARSING, "there is no statement")
     options = read_options((*sources, trailing, given), max_timeout_ms=max_timeout_ms)

@@ -28,6 +28,7 @@ from holdfast.storage.store import StoreLocation
 
 log = logging.getLogger(__name__)
 
+_PROGRAM = "holdfast.push.queries.worker"
 _GRACE_S = 1.0
 _LOOK_EVERY_MS = 100
 _START_WITHIN_S = 60.0
@@ -127,7 +128,9 @@ class WorkerPool:
         views = [
             wire.ViewTask(
                 name=view.name,
-                columns=[wire.ColumnTask(column.name, column.kind, column.is_array) for column in view.columns],
+                columns=[
+                    wire.ColumnTask(column.name, column.kind, column.is_array) for column in view.columns
+                ],
                 segments=[segment.name for segment in segments],
                 files=[segment.uri for segment in segments],
                 has_segment_names=view.has_segment_names,
@@ -198,10 +201,10 @@ class _Worker:
         self._channel, theirs = socket.socketpair()
         self._control, their_control = socket.socketpair()
         with theirs, their_control:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "holdfast.push.queries.worker"]
-                + [str(theirs.fileno()), str(their_control.fileno())],
-                pass_fds=(theirs.fileno(), their_control.fileno()),
+            inherited = (theirs.fileno(), their_control.fileno())
+            self._process = subprocess.Popen(  # noqa: S603  # our own program
+                [sys.executable, "-m", _PROGRAM, *(str(number) for number in inherited)],
+                pass_fds=inherited,
                 env=_environment(),
                 stdin=subprocess.DEVNULL,
                 cwd="/",

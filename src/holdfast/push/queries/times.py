@@ -33,7 +33,9 @@ def ago(arguments: Arguments) -> Typed:
     """Milliseconds at a moment that lies an ISO 8601 duration back."""
     match = _PERIOD.fullmatch(_word(arguments[0], "duration"))
     if match is None or not any(match.groups()[1:]):
-        raise QueryFailed(QueryError.QUERY_VALIDATION, "not an ISO 8601 duration", found=arguments[0].sql[:60])
+        raise QueryFailed(
+            QueryError.QUERY_VALIDATION, "not an ISO 8601 duration", found=arguments[0].sql[:60]
+        )
     weeks, days, hours, minutes = (int(part or 0) for part in match.groups()[1:5])
     seconds = float(match[6] or 0)
     span = round(((weeks * 7 + days) * 24 + hours) * 3_600_000 + minutes * 60_000 + seconds * 1000)
@@ -87,7 +89,9 @@ def date_time_convert(arguments: Arguments) -> Typed:
 
 def time_convert(arguments: Arguments) -> Typed:
     """TIMECONVERT(time, 'SECONDS', 'DAYS')."""
-    return Typed(_divided(_times(as_long(arguments[0]), _scale(arguments[1])), _scale(arguments[2])), Kind.LONG)
+    return Typed(
+        _divided(_times(as_long(arguments[0]), _scale(arguments[1])), _scale(arguments[2])), Kind.LONG
+    )
 
 
 def add(arguments: Arguments) -> Typed:
@@ -99,9 +103,7 @@ def add(arguments: Arguments) -> Typed:
 def difference(arguments: Arguments) -> Typed:
     """Whole units from the first moment to the second."""
     unit = _interval_unit(arguments[0])
-    return Typed(
-        f"date_sub('{unit}', {as_timestamp(arguments[1])}, {as_timestamp(arguments[2])})", Kind.LONG
-    )
+    return Typed(f"date_sub('{unit}', {as_timestamp(arguments[1])}, {as_timestamp(arguments[2])})", Kind.LONG)
 
 
 def part(name: str, moment: Typed, zone: str = "UTC") -> Typed:

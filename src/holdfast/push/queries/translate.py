@@ -61,7 +61,7 @@ class Translation:
 
 
 def translate(
-    tree: exp.Expression,
+    tree: exp.Expr,
     tables: Mapping[str, Sequence[Column]],
     *,
     null_handling: bool,
@@ -73,7 +73,10 @@ def translate(
     limit = _limit(tree) or default_limit
     if limit > max_rows:
         raise QueryFailed(
-            QueryError.QUERY_VALIDATION, "the limit exceeds what this broker returns", limit=limit, most=max_rows
+            QueryError.QUERY_VALIDATION,
+            "the limit exceeds what this broker returns",
+            limit=limit,
+            most=max_rows,
         )
     query = work.query(tree, _Scope())
     bounded = query.sql if _has_limit(tree) else f"{query.sql} LIMIT {default_limit}"
@@ -114,7 +117,7 @@ class _Scope:
     """Names that the SELECT list gives, by lower-case name, where they may be used."""
 
 
-_COMPARISONS: Mapping[type[exp.Expression], tuple[str, Callable[..., bool]]] = {
+_COMPARISONS: Mapping[type[exp.Expr], tuple[str, Callable[..., bool]]] = {
     exp.EQ: ("=", operator.eq),
     exp.NEQ: ("<>", operator.ne),
     exp.LT: ("<", operator.lt),
@@ -122,11 +125,28 @@ _COMPARISONS: Mapping[type[exp.Expression], tuple[str, Callable[..., bool]]] = {
     exp.GT: (">", operator.gt),
     exp.GTE: (">=", operator.ge),
 }
-_MIRRORED = {exp.EQ: exp.EQ, exp.NEQ: exp.NEQ, exp.LT: exp.GT, exp.LTE: exp.GTE, exp.GT: exp.LT, exp.GTE: exp.LTE}
-_ARITHMETIC = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}
-_SET_OPERATIONS = {exp.Union: "UNION", exp.Intersect: "INTERSECT", exp.Except: "EXCEPT"}
+_MIRRORED: Mapping[type[exp.Expr], type[exp.Expr]] = {
+    exp.EQ: exp.EQ,
+    exp.NEQ: exp.NEQ,
+    exp.LT: exp.GT,
+    exp.LTE: exp.GTE,
+    exp.GT: exp.LT,
+    exp.GTE: exp.LTE,
+}
+_ARITHMETIC: Mapping[type[exp.Expr], str] = {
+    exp.Add: "+",
+    exp.Sub: "-",
+    exp.Mul: "*",
+    exp.Div: "/",
+    exp.Mod: "%",
+}
+_SET_OPERATIONS: Mapping[type[exp.Expr], str] = {
+    exp.Union: "UNION",
+    exp.Intersect: "INTERSECT",
+    exp.Except: "EXCEPT",
+}
 _UNIT_FIRST = frozenset({"timestampadd", "dateadd", "timestampdiff", "datediff"})
-_KINDS: Mapping[exp.DataType.Type, Kind] = {
+_KINDS: Mapping[object, Kind] = {
     exp.DataType.Type.INT: Kind.INT,
     exp.DataType.Type.BIGINT: Kind.LONG,
     exp.DataType.Type.FLOAT: Kind.FLOAT,
@@ -167,7 +187,7 @@ class _Translator:
 
     # Queries
 
-    def query(self, node: exp.Expression, scope: _Scope) -> _Query:
+    def query(self, node: exp.Expr, scope: _Scope) -> _Query:
         scope, prefix = self._with(node, scope)
         if isinstance(node, exp.Subquery):
             inner = self.query(node.this, scope)
@@ -179,7 +199,7 @@ class _Translator:
             return self._select(node, scope, prefix)
         raise _unsupported(node)
 
-    def _with(self, node: exp.Expression, scope: _Scope) -> tuple[_Scope, str]:
+    def _with(self, node: exp.Expr, scope: _Scope) -> tuple[_Scope, str]:
         clause = node.args.get("with_")
         if clause is None:
             return scope, ""
@@ -241,12 +261,14 @@ class _Translator:
         names = {name.lower(): Typed(quoted(name), value.kind) for name, value, _ in listed}
         return _Query(" ".join(pieces) + self._tail(node, aliased, names), outputs)
 
-    def _tail(self, node: exp.Expression, scope: _Scope, names: Mapping[str, Typed]) -> str:
+    def _tail(self, node: exp.Expr, scope: _Scope, names: Mapping[str, Typed]) -> str:
         """ORDER BY, LIMIT and OFFSET."""
         pieces: list[str] = []
         order = node.args.get("order")
         if order is not None:
-            pieces.append(" ORDER BY " + ", ".join(self._ordered(one, scope, names) for one in order.expressions))
+            pieces.append(
+                " ORDER BY " + ", ".join(self._ordered(one, scope, names) for one in order.expressions)
+            )
         limit = _limit(node)
         if limit is not None:
             pieces.append(f" LIMIT {limit}")
@@ -255,7 +277,7 @@ class _Translator:
             pieces.append(f" OFFSET {_whole(offset.expression)}")
         return "".join(pieces)
 
-    def _ordered(self, node: exp.Expression, scope: _Scope, names: Mapping[str, Typed]) -> str:
+    def _ordered(self, node: exp.Expr, scope: _Scope, names: Mapping[str, Typed]) -> str:
         if not isinstance(node, exp.Ordered):
             raise _unsupported(node)
         key = node.this
@@ -285,7 +307,9 @@ class _Translator:
             joined, source = self._relation(join.this, scope)
             if any(source.alias.lower() == other.alias.lower() for other in sources):
                 raise QueryFailed(
-                    QueryError.QUERY_VALIDATION, "two tables have the same name; give an alias", alias=source.alias
+                    QueryError.QUERY_VALIDATION,
+                    "two tables have the same name; give an alias",
+                    alias=source.alias,
                 )
             sources.append(source)
             sql += self._join(join, joined, _Scope(tuple(sources), scope.named, scope.outer))
@@ -302,6 +326,7 @@ class _Translator:
         if using:
             listed = ", ".join(quoted(self._shared(one.name, scope)) for one in using)
             return f" {word} {joined} USING ({listed})"
+        assert on is not None
         return f" {word} {joined} ON {self._value(on, scope).sql}"
 
     def _shared(self, name: str, scope: _Scope) -> str:
@@ -315,7 +340,7 @@ class _Translator:
         assert column is not None
         return column.name
 
-    def _relation(self, node: exp.Expression, scope: _Scope) -> tuple[str, _Source]:
+    def _relation(self, node: exp.Expr, scope: _Scope) -> tuple[str, _Source]:
         if isinstance(node, exp.Table):
             if node.args.get("joins"):
                 raise _unsupported(node)
@@ -346,7 +371,7 @@ class _Translator:
 
     # The SELECT list
 
-    def _items(self, node: exp.Expression, scope: _Scope) -> Iterable[tuple[str, Typed, bool]]:
+    def _items(self, node: exp.Expr, scope: _Scope) -> Iterable[tuple[str, Typed, bool]]:
         """Name and value of what one item stands for, and whether other clauses may use the name."""
         if isinstance(node, exp.Alias):
             yield node.alias, self._value(node.this, scope), True
@@ -361,7 +386,11 @@ class _Translator:
             value, name = self._column(node, scope)
             yield name, value, False
         else:
-            yield name_of(node, lambda column: self._column(column, scope)[1]), self._value(node, scope), False
+            yield (
+                name_of(node, lambda column: self._column(column, scope)[1]),
+                self._value(node, scope),
+                False,
+            )
 
     def _all(self, source: _Source) -> Iterable[tuple[str, Typed, bool]]:
         for name in source.columns:
@@ -369,7 +398,7 @@ class _Translator:
 
     # Values
 
-    def _value(self, node: exp.Expression, scope: _Scope) -> Typed:
+    def _value(self, node: exp.Expr, scope: _Scope) -> Typed:
         kind = type(node)
         if kind in _COMPARISONS:
             return self._comparison(node, scope)
@@ -438,7 +467,7 @@ class _Translator:
             return Typed(f"list_has_any({value.sql}, [{', '.join(options)}])", Kind.BOOLEAN)
         return Typed(f"({value.sql} IN ({', '.join(options)}))", Kind.BOOLEAN)
 
-    def _like(self, node: exp.Expression, scope: _Scope) -> Typed:
+    def _like(self, node: exp.Expr, scope: _Scope) -> Typed:
         escape = ""
         if isinstance(node, exp.Escape):
             escape, node = f" ESCAPE {self._value(node.expression, scope).sql}", node.this
@@ -502,7 +531,10 @@ class _Translator:
         return self._function(node.this, scope, f" FILTER (WHERE {condition}){tail}")
 
     def _window(self, node: exp.Window, scope: _Scope) -> Typed:
-        if any(node.args.get(part) for part in ("alias", "first")) or node.args.get("over") not in (None, "OVER"):
+        if any(node.args.get(part) for part in ("alias", "first")) or node.args.get("over") not in (
+            None,
+            "OVER",
+        ):
             raise _unsupported(node)
         pieces: list[str] = []
         partitions = node.args.get("partition_by") or ()
@@ -520,7 +552,7 @@ class _Translator:
             raise _unsupported(node)
         return self._function(node.this, scope, tail)
 
-    def _scalar(self, node: exp.Expression, scope: _Scope) -> Typed:
+    def _scalar(self, node: exp.Expr, scope: _Scope) -> Typed:
         inner = self.query(node, scope)
         if len(inner.outputs) != 1:
             raise QueryFailed(QueryError.QUERY_VALIDATION, "a subquery used as a value has one column")
@@ -534,7 +566,7 @@ class _Translator:
 
     # Filters
 
-    def _condition(self, node: exp.Expression, scope: _Scope) -> str:
+    def _condition(self, node: exp.Expr, scope: _Scope) -> str:
         """A filter of which only "true" counts, so unknown and false are one.
 
         There a comparison may look at the stored column, which lets the
@@ -553,7 +585,7 @@ class _Translator:
                 return plain
         return self._value(node, scope).sql
 
-    def _stored_comparison(self, node: exp.Expression, scope: _Scope) -> str | None:
+    def _stored_comparison(self, node: exp.Expr, scope: _Scope) -> str | None:
         """The comparison of a stored column with literals, or None if it is something else."""
         kind = type(node)
         if kind in _COMPARISONS:
@@ -583,7 +615,7 @@ class _Translator:
             sql = f"{stored.sql} {_COMPARISONS[kind][0]} {fitted[0]}"
         return f"({sql} OR {stored.sql} IS NULL)" if holds else f"({sql})"
 
-    def _comparison(self, node: exp.Expression, scope: _Scope) -> Typed:
+    def _comparison(self, node: exp.Expr, scope: _Scope) -> Typed:
         sign = _COMPARISONS[type(node)][0]
         left, right = self._value(node.this, scope), self._value(node.expression, scope)
         if left.is_array != right.is_array and sign in ("=", "<>"):
@@ -633,14 +665,16 @@ class _Translator:
             return Typed(plain, column.kind, column.is_array)
         default = constant(column.default, column.kind)
         return Typed(
-            f"COALESCE({plain}, {f'[{default}]' if column.is_array else default})", column.kind, column.is_array
+            f"COALESCE({plain}, {f'[{default}]' if column.is_array else default})",
+            column.kind,
+            column.is_array,
         )
 
     def _use(self, source: _Source, column: Column) -> None:
         assert source.view is not None
         self._used[source.view][column.name] = column
 
-    _RULES: Mapping[type[exp.Expression], Callable[..., Typed]] = {
+    _RULES: Mapping[type[exp.Expr], Callable[..., Typed]] = {
         exp.Literal: _literal,
         exp.Boolean: _boolean,
         exp.Null: _null,
@@ -692,7 +726,7 @@ def _check_unambiguous(node: exp.Column, chosen: _Source, sources: Sequence[_Sou
         )
 
 
-def _joins_around(node: exp.Expression) -> list[exp.Join]:
+def _joins_around(node: exp.Expr) -> list[exp.Join]:
     select = node.find_ancestor(exp.Select)
     return list(select.args.get("joins") or ()) if select is not None else []
 
@@ -747,7 +781,7 @@ _COMPARABLE = {
 
 
 def _holds_for_default(
-    operation: type[exp.Expression], default: Value, values: Sequence[Typed], kind: Kind | None
+    operation: type[exp.Expr], default: Value, values: Sequence[Typed], kind: Kind | None
 ) -> bool | None:
     """Whether the comparison holds for the default; None if that cannot be said beforehand."""
     types = _COMPARABLE.get(kind) if kind is not None else None
@@ -761,9 +795,9 @@ def _holds_for_default(
     return _COMPARISONS[operation][1](default, literals[0])
 
 
-def _flattened(node: exp.Expression, kind: type[exp.Expression]) -> list[exp.Expression]:
+def _flattened(node: exp.Expr, kind: type[exp.Expr]) -> list[exp.Expr]:
     """The operands of a chain of one operator, without descending as deep as the chain is long."""
-    operands: list[exp.Expression] = []
+    operands: list[exp.Expr] = []
     waiting = [node]
     while waiting:
         one = waiting.pop()
@@ -786,7 +820,7 @@ def _frame(spec: exp.WindowSpec) -> str:
 
 def _bound(value: object, side: object, spec: exp.WindowSpec) -> str:
     words = str(side or "").upper()
-    if isinstance(value, exp.Expression):
+    if isinstance(value, exp.Expr):
         return f"{_whole(value)} {'FOLLOWING' if words == 'FOLLOWING' else 'PRECEDING'}"
     if str(value).upper() == "CURRENT ROW":
         return "CURRENT ROW"
@@ -795,11 +829,11 @@ def _bound(value: object, side: object, spec: exp.WindowSpec) -> str:
     raise _unsupported(spec)
 
 
-def _is_ordinal(node: exp.Expression) -> bool:
+def _is_ordinal(node: exp.Expr) -> bool:
     return isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit()
 
 
-def _limit(node: exp.Expression) -> int | None:
+def _limit(node: exp.Expr) -> int | None:
     clause = node.args.get("limit")
     if clause is None:
         return None
@@ -808,11 +842,11 @@ def _limit(node: exp.Expression) -> int | None:
     return _whole(clause.expression)
 
 
-def _has_limit(node: exp.Expression) -> bool:
+def _has_limit(node: exp.Expr) -> bool:
     return node.args.get("limit") is not None
 
 
-def _whole(node: exp.Expression) -> int:
+def _whole(node: exp.Expr) -> int:
     if not isinstance(node, exp.Literal) or node.is_string or not node.name.isdigit():
         raise QueryFailed(QueryError.SQL_PARSING, "LIMIT, OFFSET and frames take a whole number")
     return int(node.name)
@@ -822,5 +856,5 @@ def _unknown_column(name: str) -> QueryFailed:
     return QueryFailed(QueryError.UNKNOWN_COLUMN, "there is no such column", column=name[:200])
 
 
-def _unsupported(node: exp.Expression) -> QueryFailed:
+def _unsupported(node: exp.Expr) -> QueryFailed:
     return QueryFailed(QueryError.SQL_PARSING, "this syntax is not supported", found=type(node).__name__)

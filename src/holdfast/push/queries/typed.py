@@ -58,10 +58,10 @@ def number(digits: str) -> Typed:
 
 def constant(value: Value, kind: Kind) -> str:
     """A value of exactly the type that a column of the kind has."""
-    if kind is Kind.TIMESTAMP:
-        return f"epoch_ms(CAST({value} AS BIGINT))"
     if isinstance(value, bytes):
         return f"from_hex('{value.hex()}')"
+    if kind is Kind.TIMESTAMP:
+        return f"epoch_ms(CAST({value} AS BIGINT))"
     if isinstance(value, bool):
         return "TRUE" if value else "FALSE"
     return f"CAST({text_literal(str(value))} AS {DUCKDB_TYPES[kind]})"
