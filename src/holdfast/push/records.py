@@ -27,7 +27,7 @@ class BrokerEpochs:
 
 _NOTHING_APPLIED = BrokerEpochs(-1, -1)
 
-_encoder = msgspec.json.Encoder(order="sorted", enc_hook=lambda value: _plain(value))
+_encoder = msgspec.json.Encoder(enc_hook=lambda value: _plain(value))
 _decoder = msgspec.json.Decoder(PushState)
 
 
