@@ -5,6 +5,7 @@ regular files are accepted, nothing is ever written under a name that it
 chooses, and what is not needed is read past.
 """
 
+import errno
 import gzip
 import os
 import struct
@@ -78,6 +79,8 @@ def unpack_segment(
 
     `columns` must not exist; if the archive is refused it does not exist afterwards.
     """
+    if os.path.lexists(columns):
+        raise FileExistsError(errno.EEXIST, "the target is taken", os.fspath(columns))
     try:
         return _unpack_segment(source, columns, limits or ArchiveLimits())
     except BaseException:

@@ -35,10 +35,11 @@ class MemoryMetastore:
         return MemoryMetastore(record_bytes_max=self._record_bytes_max, tree=self._tree)
 
     def read(self, path: str) -> Versioned | None:
-        return self._tree.records.get(path)
+        return self.read_all([path])[0]
 
     def read_all(self, paths: Sequence[str]) -> list[Versioned | None]:
-        return [self.read(path) for path in paths]
+        with self._tree.lock:
+            return [self._tree.records.get(path) for path in paths]
 
     def children(self, path: str) -> tuple[str, ...]:
         prefix = f"{path.rstrip('/')}/"
