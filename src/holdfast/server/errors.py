@@ -81,10 +81,10 @@ CODES: Mapping[str, int] = {
     "QUERY_NOT_FOUND": 404,
     "TASK_NOT_FOUND": 404,
     "QUOTA_EXCEEDED": 403,
-    "TIME_OUT_OF_RANGE": 403,
+    "INVALID_TIME_RANGE": 403,
     "FOREIGN_ENTRY": 403,
     "URI_REFUSED": 403,
-    "REFRESH_MISSING": 410,
+    "REFRESH_OF_MISSING": 410,
     "CRC_MISMATCH": 412,
 }
 """Where the code says more than the kind of error."""

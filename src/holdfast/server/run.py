@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from urllib.parse import unquote
 
 from holdfast.clock import Clock, SystemClock
@@ -13,7 +14,7 @@ from holdfast.config.push import raw_name
 from holdfast.config.server import ServerSettings
 from holdfast.errors import HoldfastError, StorageUnavailable
 from holdfast.model.lineage import EntryState, visible
-from holdfast.push.broker import Broker
+from holdfast.push.broker import Broker, BrokerSettings
 from holdfast.push.catalog import Catalog
 from holdfast.push.controller import Controller, ControllerSettings
 from holdfast.push.deep_store import DeepStore
@@ -110,12 +111,16 @@ def open_service(settings: ServerSettings, clock: Clock, opened: ExitStack, *, b
     engine.start()
     opened.callback(router.close)
     router.start()
-    broker = Broker(router, engine)
+    broker = Broker(
+        router, engine, clock=clock,
+        settings=BrokerSettings(max_rows=limits.query_rows, max_timeout_ms=limits.query_timeout_ms),
+    )  # fmt: skip
+    opened.callback(broker.close)
     sources = Sources(settings.downloads, most_bytes=limits.upload_bytes)
     controller = Controller(
         catalog, deep_store, clock,
         settings=ControllerSettings(rules=replace(Rules(), locks_deletes=settings.locks_deletes)),
-        ask=broker.ask,
+        ask=lambda table: partial(broker.ask, table),
         fetch=sources.fetch,
     )  # fmt: skip
     return Service(

@@ -37,7 +37,11 @@ def upload(service: Service, call: Call) -> Reply:
         case "SEGMENT":
             sent = _sent(call)
             uploaded = service.controller.upload_file(
-                table, sent.path, name=sent.name, options=_options(call), by=service.caller(call, table)
+                table,
+                sent.path,
+                name=_segment_name(sent),
+                options=_options(call),
+                by=service.caller(call, table),
             )
         case "URI":
             uploaded = _fetched(service, call, table)
@@ -100,6 +104,11 @@ def _sent(call: Call) -> Upload:
             "the form with the segment is missing", code="FORM_INVALID", hint="send multipart/form-data"
         )
     return call.upload
+
+
+def _segment_name(sent: Upload) -> str:
+    """A Parquet file does not say which segment it is; its name does."""
+    return sent.name.removesuffix(".parquet").removesuffix(".tar.gz")
 
 
 def _options(call: Call) -> UploadOptions:
