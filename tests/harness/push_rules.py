@@ -36,6 +36,7 @@ class PureTable:
     now: int = START_MS
     brokers: tuple[int, ...] = ()
     files: dict[str, Segment] = field(default_factory=dict)
+    disk: set[str] = field(default_factory=set)
     uploads: int = 0
     started: int = 0
 
@@ -146,6 +147,7 @@ class PureTable:
         added = {name: self._segment(name, crc, end_ms) for name in wanted}
         decision = uploads.register(self.state, added, self.files, now_ms=self.now)
         self.files |= added
+        self.disk.update(segment.uri for segment in added.values())
         return self._apply(decision)
 
     def take_out(self, *names: str) -> None:
@@ -167,6 +169,7 @@ class PureTable:
         self.now += after_ms
         for pending in retention.ready_deletions(self.state, self.brokers):
             self._delete_files(pending.segments)
+            self.disk.difference_update(pending.files)
             self.state = retention.without_deletions(
                 self.state, names=frozenset(pending.segments), files=frozenset(pending.files)
             )
@@ -191,8 +194,8 @@ class PureTable:
 
     def _delete_files(self, names: Iterable[str]) -> None:
         for name in names:
-            if name not in self.state.segments:
-                self.files.pop(name, None)
+            if name not in self.state.segments and name in self.files:
+                self.disk.discard(self.files.pop(name).uri)
 
     def _apply(self, decision: Decision) -> Decision:
         assert decision.after.push.epoch >= self.state.push.epoch, "an epoch never falls"
