@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.exceptions import NoAuthError
 
 from holdfast.errors import InvalidRequest, OutcomeUnknown, StorageUnavailable, TableDamaged
 from holdfast.push.metastore.open import open_metastore
@@ -196,6 +197,29 @@ def test_addresses_name_hosts_and_a_path(zookeeper, cluster):
 
     assert store._client.get(f"/below/{cluster}/a")[0] == b"1"
     store.close()
+
+
+def test_with_credentials_nobody_else_reads_or_changes_a_record(zookeeper, client, cluster):
+    address = f"127.0.0.1:{zookeeper.port}"
+    owner = open_metastore(f"zookeeper://ann:p%40ss@{address}", cluster)
+    stranger = open_metastore(f"zookeeper://bob:guess@{address}", cluster)
+    owner.write([Create("/a", b"1")])
+    owner.announce("/brokers/b", b"1")
+
+    with pytest.raises(NoAuthError):
+        client.get(f"/{cluster}/a")
+    for attempt in (
+        lambda: stranger.read("/a"),
+        lambda: stranger.write([Replace("/a", b"2", 0)]),
+        lambda: stranger.write([Create("/b", b"2")]),
+        lambda: stranger.announce("/brokers/c", b"2"),
+    ):
+        with pytest.raises(StorageUnavailable):
+            attempt()
+
+    assert owner.read("/a").data == b"1"
+    owner.close()
+    stranger.close()
 
 
 def test_j119_a_write_whose_answer_never_came_has_an_unknown_outcome(own_zookeeper, cluster):

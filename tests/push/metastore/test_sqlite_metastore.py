@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.clock import SystemClock
 from holdfast.errors import InvalidRequest, StorageUnavailable, TableDamaged
-from holdfast.push.metastore.open import open_metastore
+from holdfast.push.metastore.open import open_metastore, shown_address
 from holdfast.push.metastore.port import Create, Replace
 from holdfast.push.metastore.sqlite import LEASE_MS, LOG_LENGTH, SqliteMetastore
 from push.metastore.promises import Heard, MetastorePromises
@@ -283,6 +283,16 @@ def test_addresses_are_relative_or_absolute(tmp_path, monkeypatch):
 def test_an_address_nobody_knows_is_refused(uri):
     with pytest.raises(InvalidRequest, match="not the address of a store"):
         open_metastore(uri)
+
+
+def test_an_address_is_shown_without_its_password():
+    with pytest.raises(InvalidRequest) as refusal:
+        open_metastore("redis://ann:canary@secret@host/x")
+
+    assert "canary" not in str(refusal.value)
+    assert "secret" not in str(refusal.value)
+    assert shown_address("zookeeper://ann:canary@h:1,h2:2/p") == "zookeeper://***@h:1,h2:2/p"
+    assert shown_address("sqlite:///push.db") == "sqlite:///push.db"
 
 
 @pytest.mark.parametrize("cluster", ["", "a/b", "..", "a b"])

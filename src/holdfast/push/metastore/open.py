@@ -12,6 +12,7 @@ from holdfast.push.metastore.sqlite import SqliteMetastore
 DEFAULT_CLUSTER = "PinotCluster"
 
 _CLUSTER = re.compile(r"[A-Za-z0-9_-]{1,100}")
+_SECRET = re.compile(r"^([a-z]*:/*).*@")
 _SYSTEM_CLOCK = SystemClock()
 
 
@@ -20,8 +21,8 @@ def open_metastore(uri: str, cluster: str = DEFAULT_CLUSTER, *, clock: Clock = _
 
     - `sqlite:///data/push.db`, relative to the current folder, or with four
       slashes an absolute path;
-    - `zookeeper://host:2181,host2:2181`, optionally with a path below which
-      the cluster is kept;
+    - `zookeeper://host:2181,host2:2181`, optionally with `user:password@` in
+      front, and with a path below which the cluster is kept;
     - `memory:`, for tests.
     """
     if not _CLUSTER.fullmatch(cluster):
@@ -33,12 +34,23 @@ def open_metastore(uri: str, cluster: str = DEFAULT_CLUSTER, *, clock: Clock = _
         # Loaded here because kazoo is an optional package.
         from holdfast.push.metastore.zookeeper import ZookeeperMetastore
 
-        hosts, slash, path = rest.removeprefix("//").partition("/")
-        return ZookeeperMetastore(hosts, f"{slash}{path}".rstrip("/"), cluster)
+        place, slash, path = rest.removeprefix("//").partition("/")
+        credentials, at, hosts = place.rpartition("@")
+        return ZookeeperMetastore(
+            hosts,
+            f"{slash}{path}".rstrip("/"),
+            cluster,
+            credentials=unquote(credentials) if at else None,
+        )
     if colon and scheme == "memory" and rest in ("", "//"):
         return MemoryMetastore()
     raise InvalidRequest(
         "not the address of a store",
-        uri=uri,
+        uri=shown_address(uri),
         hint="use sqlite:///relative/file, sqlite:////absolute/file or zookeeper://host:port",
     )
+
+
+def shown_address(uri: str) -> str:
+    """The address without its password, for people."""
+    return _SECRET.sub(r"\1***@", uri)

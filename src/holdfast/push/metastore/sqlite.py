@@ -74,7 +74,8 @@ class SqliteMetastore:
         check_path(self._prefix)
         self._clock = clock
         self._record_bytes_max = record_bytes_max
-        self._idle: list[sqlite3.Connection] = []
+        self._idle: dict[bool, list[sqlite3.Connection]] = {True: [], False: []}
+        """By whether what they write must survive a power cut."""
         self._connections: list[sqlite3.Connection] = []
         self._pool_lock = threading.Lock()
         self._write_lock = threading.Lock()
@@ -152,7 +153,7 @@ class SqliteMetastore:
             for connection in self._connections:
                 connection.close()
             self._connections.clear()
-            self._idle.clear()
+            self._idle = {True: [], False: []}
 
     def _create(self) -> None:
         folder = os.path.dirname(self._path)
@@ -177,20 +178,21 @@ class SqliteMetastore:
                 )
         _sync_folder(folder)
 
-    def _connect(self) -> sqlite3.Connection:
+    def _connect(self, *, is_durable: bool) -> sqlite3.Connection:
         connection = sqlite3.connect(
             self._path, timeout=_BUSY_MS / 1000, isolation_level=None, check_same_thread=False
         )
         _enter_wal(connection)
-        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute(f"PRAGMA synchronous={'FULL' if is_durable else 'NORMAL'}")
         return connection
 
     @contextmanager
-    def _borrowed(self) -> Iterator[sqlite3.Connection]:
+    def _borrowed(self, *, is_durable: bool = True) -> Iterator[sqlite3.Connection]:
         with self._pool_lock:
-            connection = self._idle.pop() if self._idle else None
+            idle = self._idle[is_durable]
+            connection = idle.pop() if idle else None
         if connection is None:
-            connection = self._connect()
+            connection = self._connect(is_durable=is_durable)
             with self._pool_lock:
                 self._connections.append(connection)
         try:
@@ -200,7 +202,7 @@ class SqliteMetastore:
                 with suppress(sqlite3.Error):
                     connection.execute("ROLLBACK")
             with self._pool_lock:
-                self._idle.append(connection)
+                self._idle[is_durable].append(connection)
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
@@ -210,10 +212,13 @@ class SqliteMetastore:
             yield connection
 
     @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
-        """One transaction; its changes are on disk when the block ends, or never were."""
+    def _writing(self, *, is_durable: bool = True) -> Iterator[sqlite3.Connection]:
+        """One transaction; its changes are on disk when the block ends, or never were.
+
+        What need not be durable may be lost in a power cut, as a whole.
+        """
         # SQLite lets waiting writers poll; threads of one process can wait better.
-        with self._write_lock, self._errors(), self._borrowed() as connection:
+        with self._write_lock, self._errors(), self._borrowed(is_durable=is_durable) as connection:
             connection.execute("BEGIN IMMEDIATE")
             yield connection
             try:
@@ -371,7 +376,8 @@ class _Session:
         with self._lock:
             # Taken before the write that makes it count: in doubt the session ends early.
             now = self._clock.elapsed_ms()
-            with self._store._writing() as connection:
+            # No session outlives the machine, so a beat costs no sync.
+            with self._store._writing(is_durable=False) as connection:
                 renewed = connection.execute(
                     "UPDATE session SET beat_ms = ? WHERE id = ?", (now, self._id)
                 ).rowcount
@@ -406,7 +412,7 @@ class _Watcher:
         self._notifier = notifier
         with store._errors():
             # A connection of its own that never writes: to it every change is somebody else's.
-            self._connection = store._connect()
+            self._connection = store._connect(is_durable=False)
             self._data_version = self._read_data_version()
             self._number = self._last_number()
         self._timer = clock.every_ms(_POLL_MS, self._poll, name="holdfast-metastore-poll")

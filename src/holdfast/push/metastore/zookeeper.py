@@ -27,6 +27,7 @@ from kazoo.exceptions import (
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
+from kazoo.security import CREATOR_ALL_ACL
 
 from holdfast.errors import HoldfastError, InvalidRequest, OutcomeUnknown, StorageUnavailable, TableDamaged
 from holdfast.format.malformed import Malformed
@@ -57,7 +58,11 @@ _UNDECIDED = (ConnectionLoss, OperationTimeoutError, SessionExpiredError, KazooT
 
 
 class ZookeeperMetastore:
-    """A `Metastore` below `<path>/<cluster>` of an ensemble."""
+    """A `Metastore` below `<path>/<cluster>` of an ensemble.
+
+    With `credentials`, as `user:password`, only who has the same may read or
+    change what is created here; without, everybody who reaches the ensemble may.
+    """
 
     def __init__(
         self,
@@ -65,6 +70,7 @@ class ZookeeperMetastore:
         path: str,
         cluster: str,
         *,
+        credentials: str | None = None,
         session_timeout_s: float = SESSION_TIMEOUT_S,
         connect_timeout_s: float = _CONNECT_TIMEOUT_S,
         answer_timeout_s: float = _ANSWER_TIMEOUT_S,
@@ -78,6 +84,8 @@ class ZookeeperMetastore:
             timeout=session_timeout_s,
             connection_retry=KazooRetry(max_tries=-1, delay=0.05, max_delay=1.0),
             command_retry=KazooRetry(max_tries=0),
+            auth_data=None if credentials is None else [("digest", credentials)],
+            default_acl=None if credentials is None else CREATOR_ALL_ACL,
         )
         self._answer_timeout_s = answer_timeout_s
         self._notifier = Notifier("holdfast-metastore-zookeeper")
