@@ -51,6 +51,9 @@ class Draft:
         self._epoch += 1
 
     def finalise(self, entry_id: str) -> None:
+        """Say that the entry's hidden side is going; one that was dropped needs no saying."""
+        if entry_id not in self.entries:
+            return
         details = self.details.get(entry_id) or EntryDetails(started_at_ms=0)
         self.details[entry_id] = replace(details, finalised=True)
 
