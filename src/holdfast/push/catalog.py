@@ -6,6 +6,7 @@ finds it unchanged around a read has seen one state, and of two that decide on
 the same state one loses with `LineageChanged`.
 """
 
+import hashlib
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -62,6 +63,8 @@ _WRITE_ATTEMPTS = 20
 _BATCH = 500
 """Records removed in one write; a ZooKeeper packet holds several thousand paths."""
 
+_SEGMENTS_KNOWN_MAX = 300_000
+
 _Value = TypeVar("_Value")
 
 
@@ -73,6 +76,7 @@ class Catalog:
         self._instance = instance
         """The server that holds segments, in Pinot's records."""
         self._decoded = _Decoded()
+        self._segments: dict[str, tuple[bytes, Segment]] = {}
         self._compared: dict[str, tuple[_Placement, _Placement, frozenset[str]]] = {}
 
     # Schemas
@@ -486,10 +490,20 @@ class Catalog:
         return self._decoded.get(push_state_path(table), found.data, decode_push_state)
 
     def _segment(self, table: str, name: str, found: Versioned) -> Segment:
+        path = segment_path(table, name)
+        # A switch reads the same thousands of records as the one before.
+        digest = hashlib.blake2b(found.data, digest_size=16).digest()
+        known = self._segments.get(path)
+        if known is not None and known[0] == digest:
+            return known[1]
         try:
-            return segment_of(decode_record(found.data))
+            segment = segment_of(decode_record(found.data))
         except Malformed as error:
-            raise _damaged(segment_path(table, name), error) from error
+            raise _damaged(path, error) from error
+        if len(self._segments) >= _SEGMENTS_KNOWN_MAX:
+            self._segments.clear()
+        self._segments[path] = (digest, segment)
+        return segment
 
 
 @dataclass(frozen=True, slots=True, eq=False)

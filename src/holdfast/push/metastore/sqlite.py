@@ -52,7 +52,8 @@ _SCHEMA = """
 _LIVES = "EXISTS (SELECT 1 FROM session WHERE session.id = {0}.session AND :now - session.beat_ms < :lease"
 _LIVES += " AND session.beat_ms - :now < :slack)"
 _SEEN = f"(record.session IS NULL OR {_LIVES.format('record')})"
-_READ = f"SELECT data, version FROM record WHERE path = :path AND {_SEEN}"  # noqa: S608  # no outside text
+_READ = "SELECT data, version, session FROM record WHERE path = ?"
+_LIVE_SESSION = "SELECT 1 FROM session WHERE id = :id AND :now - beat_ms < :lease AND beat_ms - :now < :slack"
 _BELOW = "FROM record WHERE path > :first AND path < :last AND " + _SEEN
 _NOT_DONE = frozenset({"SQLITE_BUSY", "SQLITE_FULL", "SQLITE_LOCKED", "SQLITE_INTERRUPT"})
 _DAMAGED = frozenset({"SQLITE_CORRUPT", "SQLITE_NOTADB"})
@@ -90,7 +91,8 @@ class SqliteMetastore:
 
     def read_all(self, paths: Sequence[str]) -> list[Versioned | None]:
         with self._reading() as connection:
-            return [self._read(connection, path) for path in paths]
+            now = self._now()
+            return [self._read(connection, path, now) for path in paths]
 
     def children(self, path: str) -> tuple[str, ...]:
         prefix = self._below(path)
@@ -251,9 +253,17 @@ class SqliteMetastore:
     def _now(self) -> dict[str, int]:
         return {"now": self._clock.elapsed_ms(), "lease": LEASE_MS, "slack": _CLOCK_SLACK_MS}
 
-    def _read(self, connection: sqlite3.Connection, path: str) -> Versioned | None:
-        row = connection.execute(_READ, {**self._now(), "path": self._prefix + path}).fetchone()
-        return None if row is None else Versioned(*row)
+    def _read(
+        self, connection: sqlite3.Connection, path: str, now: Mapping[str, int] | None = None
+    ) -> Versioned | None:
+        row = connection.execute(_READ, (self._prefix + path,)).fetchone()
+        if row is None:
+            return None
+        data, version, session = row
+        if session is None:
+            return Versioned(data, version)
+        lives = connection.execute(_LIVE_SESSION, {**(now or self._now()), "id": session}).fetchone()
+        return None if lives is None else Versioned(data, version)
 
     def _below(self, path: str) -> str:
         return f"{self._prefix}{path.rstrip('/')}/"
