@@ -555,6 +555,23 @@ def test_what_an_incomplete_deletion_left_is_told_and_can_be_deleted(catalog, me
     catalog.create_table(parse_table(CONFIG))
 
 
+def test_a_damaged_table_can_be_deleted(catalog, metastore):
+    add(catalog, "s1")
+    for path_of in (lineage_path, ideal_state_path, external_view_path, push_state_path, config_path):
+        found = metastore.read(path_of(TABLE))
+        metastore.write(
+            [
+                Create(path_of(TABLE), b"garbage")
+                if found is None
+                else Replace(path_of(TABLE), b"garbage", found.version)
+            ]
+        )
+
+    assert deleted(catalog) == {"s1"}
+
+    assert records(metastore) == [None] * 6
+
+
 # Brokers
 
 

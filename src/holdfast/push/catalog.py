@@ -9,6 +9,7 @@ the same state one loses with `LineageChanged`.
 import hashlib
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -425,20 +426,26 @@ class Catalog:
         return changes
 
     def _names_left(self, table: str, found: Mapping[str, Versioned | None]) -> frozenset[str]:
+        """Every name that a record of the table tells; one that cannot be read tells none."""
         names = set(self.metastore.children(segments_path(table)))
-        ideal, lineage = found[ideal_state_path(table)], found[lineage_path(table)]
-        names |= self._placement(ideal_state_path(table), ideal).segments
-        for entry in self._lineage(table, lineage).entries:
-            names.update(entry.segments_from, entry.segments_to)
-        for pending in self._push_state(table, found[push_state_path(table)]).deletions:
-            names.update(pending.segments)
+        with suppress(TableDamaged):
+            names |= self._placement(ideal_state_path(table), found[ideal_state_path(table)]).segments
+        with suppress(TableDamaged):
+            for entry in self._lineage(table, found[lineage_path(table)]).entries:
+                names.update(entry.segments_from, entry.segments_to)
+        with suppress(TableDamaged):
+            for pending in self._push_state(table, found[push_state_path(table)]).deletions:
+                names.update(pending.segments)
         return frozenset(names)
 
     def _forbid(self, table: str, found: Mapping[str, Versioned | None], now_ms: int) -> None:
         """Take the table away from queries and from every other writer, in one write."""
         guard = push_state_path(table)
         record = found[guard]
-        push = self._push_state(table, record)
+        try:
+            push = self._push_state(table, record)
+        except TableDamaged:
+            push = PushState()
         placements = [found[path] for path in (ideal_state_path(table), external_view_path(table))]
         if push.deleting_since_ms is not None and not any(placements):
             return

@@ -1,11 +1,13 @@
 """The metastore in a SQLite file."""
 
+import random
 import signal
 import sqlite3
 import stat
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -79,6 +81,33 @@ def test_what_was_acknowledged_before_a_kill_is_there(tmp_path, connect):
         assert int(counter.data) in (acknowledged, acknowledged + 1)
         assert counter.data == twin.data
     assert connect().children("/") == tuple(f"w{attempt}" for attempt in range(8))
+
+
+def test_a_write_of_many_records_is_whole_or_absent_wherever_its_process_dies(tmp_path, connect):
+    chance = random.Random(7)
+    for attempt in range(12):
+        process = start_writer(tmp_path / "push.db", f"w{attempt}", "bulk")
+        process.stdout.readline()
+        time.sleep(chance.uniform(0, 0.03))
+        process.send_signal(signal.SIGKILL)
+        rest = process.stdout.read().split()
+        process.wait()
+        acknowledged = int(rest[-1]) if rest else 1
+
+        found = {record.data for record in connect().read_children(f"/w{attempt}").values()}
+
+        assert len(found) == 1
+        assert int(found.pop()) in (acknowledged, acknowledged + 1)
+
+
+def test_a_full_disk_is_told_and_the_old_record_stays(tmp_path, connect):
+    process = start_writer(tmp_path / "push.db", "a", "full")
+    told, _ = process.communicate()
+
+    assert process.returncode == 0
+    assert told.split() in (["StorageUnavailable", "old"], ["OutcomeUnknown", "old"])
+    assert connect().read("/a").data == b"after"
+    assert connect().read("/a-2") is None
 
 
 def test_l9_several_processes_lose_no_change(tmp_path, connect):

@@ -150,9 +150,18 @@ class ZookeeperMetastore:
 
     def watch(self, path: str, changed: Callable[[], None]) -> Callable[[], None]:
         check_path(path)
-        end = self._notifier.watch(path, changed)
-        with self._errors():
-            self._watches.add(path)
+        end_telling = self._notifier.watch(path, changed)
+        try:
+            with self._errors():
+                end_watching = self._watches.add(path)
+        except HoldfastError:
+            end_telling()
+            raise
+
+        def end() -> None:
+            end_telling()
+            end_watching()
+
         return end
 
     def announce(self, path: str, data: bytes) -> None:
@@ -374,19 +383,30 @@ class _Watches:
     def __init__(self, store: ZookeeperMetastore) -> None:
         self._store = store
         self._lock = threading.Lock()
-        self._paths: set[str] = set()
+        self._paths: dict[int, str] = {}
+        self._count = 0
         self._is_closed = False
 
-    def add(self, path: str) -> None:
+    def add(self, path: str) -> Callable[[], None]:
         with self._lock:
-            if path in self._paths:
-                return
-            self._paths.add(path)
-        self._arm(path)
+            self._count += 1
+            number = self._count
+            self._paths[number] = path
+        try:
+            self._arm(path)
+        except BaseException:
+            self._paths.pop(number, None)
+            raise
+        return lambda: self._end(number)
+
+    def _end(self, number: int) -> None:
+        # The server's watch stays until it fires, and is then not renewed.
+        with self._lock:
+            self._paths.pop(number, None)
 
     def renew(self) -> None:
         with self._lock:
-            paths = tuple(self._paths)
+            paths = set(self._paths.values())
         for path in paths:
             self._arm(path)
 
@@ -417,7 +437,8 @@ class _Watches:
             # Whoever made the change may have told this process in another way already.
             self._store._wait(self._store._client.sync_async(node))
             with self._lock:
-                touched = [each for each in self._paths if path == each or path.startswith(f"{each}/")]
+                paths = set(self._paths.values())
+                touched = [each for each in paths if path == each or path.startswith(f"{each}/")]
             for each in touched:
                 self._arm(each)
         except (KazooException, KazooTimeoutError) as error:
