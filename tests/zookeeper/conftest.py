@@ -25,7 +25,7 @@ collect_ignore_glob = [] if SERVER else ["test_*.py"]
 SESSION_TIMEOUT_MS = 1000
 
 
-pytest.register_assert_rewrite("push.metastore.promises")
+pytest.register_assert_rewrite("push.metastore.promises", "push.metastore.agreement")
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,16 @@ import uuid
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 
 from holdfast.errors import InvalidRequest, OutcomeUnknown, StorageUnavailable, TableDamaged
+from holdfast.push.metastore.memory import MemoryMetastore
 from holdfast.push.metastore.open import open_metastore
 from holdfast.push.metastore.port import Check, Create, Replace
 from holdfast.push.metastore.zookeeper import ZookeeperMetastore
+from push.metastore.agreement import HISTORIES, assert_agreement
 from push.metastore.promises import Heard, MetastorePromises, eventually
 
 LIMIT = 1_048_575
@@ -241,6 +244,18 @@ def test_j119_a_write_whose_answer_never_came_has_an_unknown_outcome(own_zookeep
         os.kill(own_zookeeper.pid, signal.SIGCONT)
 
     assert eventually(lambda: _data(store, "/a") in (b"1", b"2"))
+    store.close()
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(history=HISTORIES)
+def test_j12_zookeeper_and_memory_agree_on_every_history(zookeeper, history):
+    store = ZookeeperMetastore(
+        f"127.0.0.1:{zookeeper.port}", "", f"cluster-{uuid.uuid4().hex}", connect_timeout_s=30.0
+    )
+
+    assert_agreement(store, MemoryMetastore(), history)
+
     store.close()
 
 

@@ -1,3 +1,3 @@
 import pytest
 
-pytest.register_assert_rewrite("push.metastore.promises")
+pytest.register_assert_rewrite("push.metastore.promises", "push.metastore.agreement")
