@@ -492,6 +492,14 @@ def deleted(catalog):
     return names
 
 
+def is_gone(metastore):
+    """Only the tombstone may be left."""
+    lineage, ideal, view, tombstone, config, metadata = records(metastore)
+    return (lineage, ideal, view, config, metadata) == (None,) * 5 and decode_push_state(
+        tombstone.data
+    ) == PushState(epoch=decode_push_state(tombstone.data).epoch, deleting_since_ms=9)
+
+
 def test_j66_a_deleted_table_leaves_nothing_behind(catalog, metastore):
     add(catalog, "s1", "s2")
     before = catalog.load(TABLE)
@@ -509,11 +517,66 @@ def test_j66_a_deleted_table_leaves_nothing_behind(catalog, metastore):
     names = deleted(catalog)
 
     assert names == {"s1", "s2", "gone", "old"}
-    assert records(metastore) == [None] * 6
+    assert is_gone(metastore)
     assert catalog.segment_names(TABLE) == ()
     assert catalog.tables() == ()
     catalog.create_table(parse_table(CONFIG))
     assert catalog.load(TABLE).lineage == Lineage()
+
+
+def test_l11_a_table_that_is_created_again_goes_on_from_the_epoch_of_the_former(catalog):
+    before = catalog.load(TABLE)
+    catalog.save(before, replace(before, push=PushState(epoch=7)))
+    deleted(catalog)
+
+    catalog.create_table(parse_table(CONFIG))
+
+    assert catalog.load(TABLE).push.epoch > 7
+    assert catalog.load(TABLE).push.deleting_since_ms is None
+
+
+def test_l9_who_decided_on_a_deleted_table_does_not_change_its_successor(catalog):
+    """In ZooKeeper the records of a new table have the versions that those of the old one had."""
+    stale = catalog.load(TABLE)
+    deleted(catalog)
+    catalog.create_table(parse_table(CONFIG))
+
+    with pytest.raises(LineageChanged):
+        catalog.save(stale, replace(stale, segments=frozenset({"s1"})), added={"s1": segment("s1")})
+
+    assert catalog.load(TABLE).segments == frozenset()
+    assert catalog.segment_names(TABLE) == ()
+
+
+def test_who_finishes_a_deletion_late_does_not_touch_the_successor(catalog):
+    catalog.begin_delete(TABLE, now_ms=9)
+    assert catalog.is_being_deleted(TABLE)
+    catalog.finish_delete(TABLE)
+    catalog.create_table(parse_table(CONFIG))
+    add(catalog, "s1")
+
+    assert not catalog.is_being_deleted(TABLE)
+    catalog.finish_delete(TABLE)
+
+    assert catalog.load(TABLE).segments == {"s1"}
+    assert catalog.segment_names(TABLE) == ("s1",)
+
+
+def test_a_successor_that_is_created_while_metadata_goes_is_not_touched(metastore):
+    """Every batch of removals holds on to the tombstone it was decided by."""
+    catalog = with_table(metastore)
+    add(catalog, "s1")
+    catalog.begin_delete(TABLE, now_ms=9)
+
+    def meanwhile():
+        catalog.finish_delete(TABLE)
+        catalog.create_table(parse_table(CONFIG))
+        add(catalog, "s1")
+
+    Catalog(Loses(metastore, meanwhile)).finish_delete(TABLE)
+
+    assert catalog.load(TABLE).segments == {"s1"}
+    assert catalog.segment_names(TABLE) == ("s1",)
 
 
 def test_a_table_that_is_being_deleted_cannot_be_used_and_deletion_can_be_repeated(catalog):
@@ -541,7 +604,7 @@ def test_a_step_that_wins_against_a_deletion_is_deleted_too(catalog, metastore):
     names = deleted(slow)
 
     assert names == {"s1"}
-    assert records(metastore) == [None] * 6
+    assert is_gone(metastore)
 
 
 def test_what_an_incomplete_deletion_left_is_told_and_can_be_deleted(catalog, metastore):
@@ -569,7 +632,7 @@ def test_a_damaged_table_can_be_deleted(catalog, metastore):
 
     assert deleted(catalog) == {"s1"}
 
-    assert records(metastore) == [None] * 6
+    assert is_gone(metastore)
 
 
 # Brokers

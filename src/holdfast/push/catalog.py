@@ -10,7 +10,7 @@ import hashlib
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from holdfast.config.push import PushTable, parse_table
@@ -141,8 +141,10 @@ class Catalog:
         def create() -> None:
             if self.metastore.read(config_path(table)) is not None:
                 raise TableExists("the table exists already", table=table, code="TABLE_EXISTS")
-            left = [path for path in _state_paths(table) if self.metastore.read(path) is not None]
-            if left:
+            found = dict(zip(_state_paths(table), self.metastore.read_all(_state_paths(table)), strict=True))
+            former = found.pop(push_state_path(table))
+            left = [path for path, record in found.items() if record is not None]
+            if left or (former is not None and not self._is_tombstone(table, former)):
                 raise TableExists(
                     "an earlier table of this name was not deleted to the end",
                     table=table,
@@ -150,7 +152,7 @@ class Catalog:
                     code="TABLE_EXISTS",
                     hint="delete the table again, then create it",
                 )
-            self.metastore.write([*self._touched_schema(config), *self._new_table(config)])
+            self.metastore.write([*self._touched_schema(config), *self._new_table(config, former)])
 
         _until_won(create)
 
@@ -235,7 +237,7 @@ class Catalog:
         def begin() -> frozenset[str]:
             found = dict(zip(_all_paths(table), self.metastore.read_all(_all_paths(table)), strict=True))
             names = self._names_left(table, found)
-            if not names and all(record is None for record in found.values()):
+            if not names and self._is_gone(table, found):
                 raise _no_table(table)
             self._forbid(table, found, now_ms)
             return names
@@ -243,17 +245,35 @@ class Catalog:
         return _until_won(begin)
 
     def finish_delete(self, table: str) -> None:
-        """Remove what is left of a table whose files are gone: metadata, then lineage and configuration."""
-        self.forget(table, self.metastore.children(segments_path(table)))
+        """Remove what is left of a table whose files are gone: metadata, then lineage and configuration.
+
+        The side record stays as a tombstone. If a table of this name is created
+        again its versions and its epoch go on from there, so whoever still
+        holds on to the old table loses. Nothing happens to a table that is not
+        being deleted: somebody else finished, and it is another one.
+        """
 
         def finish() -> None:
-            paths = _all_paths(table)
-            found = zip(paths, self.metastore.read_all(paths), strict=True)
-            removals = [Remove(path, record.version) for path, record in found if record is not None]
+            found = dict(zip(_all_paths(table), self.metastore.read_all(_all_paths(table)), strict=True))
+            guard = push_state_path(table)
+            record = found.pop(guard)
+            if record is None or not self._is_tombstone(table, record):
+                return
+            self._forget(table, self.metastore.children(segments_path(table)), [Check(guard, record.version)])
+            removals = [Remove(path, each.version) for path, each in found.items() if each is not None]
             if removals:
-                self.metastore.write(removals)
+                buried = replace(self._push_state(table, record), deletions=())
+                self.metastore.write([Replace(guard, encode_push_state(buried), record.version), *removals])
 
         _until_won(finish)
+
+    def is_being_deleted(self, table: str) -> bool:
+        """Whether deletion has begun and no other table of this name was created since.
+
+        Files that were listed before this said yes are the deleted table's.
+        """
+        found = self.metastore.read(push_state_path(table))
+        return found is not None and self._is_tombstone(table, found)
 
     def watch(self, table: str, changed: Callable[[], None]) -> Callable[[], None]:
         """Be called soon after anything that decides what queries of the table see changes."""
@@ -303,10 +323,7 @@ class Catalog:
 
     def forget(self, table: str, names: Iterable[str]) -> None:
         """Remove the metadata of segments that left the table and whose files are gone."""
-        wanted = list(names)
-        for at in range(0, len(wanted), _BATCH):
-            paths = [segment_path(table, name) for name in wanted[at : at + _BATCH]]
-            _until_won(lambda paths=paths: self._remove(paths))  # type: ignore[misc]
+        _until_won(lambda: self._forget(table, names, []))
 
     # Brokers
 
@@ -352,14 +369,14 @@ class Catalog:
             ) from error
         return [Replace(schema_path(name), _schema_bytes(schema), version)]
 
-    @staticmethod
-    def _new_table(config: PushTable) -> list[Change]:
+    def _new_table(self, config: PushTable, former: Versioned | None) -> list[Change]:
         table = config.table
+        epoch = 0 if former is None else self._push_state(table, former).epoch + 1
         return [
             Create(config_path(table), _config_bytes(config)),
             Create(ideal_state_path(table), encode_record(empty_ideal_state(config))),
             Create(external_view_path(table), encode_record(empty_external_view(config))),
-            Create(push_state_path(table), encode_push_state(PushState())),
+            _put(push_state_path(table), encode_push_state(PushState(epoch=epoch)), _version(former)),
         ]
 
     def _load_once(self, table: str) -> TableState | None:
@@ -457,11 +474,28 @@ class Catalog:
                 changes.append(Remove(path, placed.version))
         self.metastore.write(changes)
 
-    def _remove(self, paths: Sequence[str]) -> None:
-        found = zip(paths, self.metastore.read_all(paths), strict=True)
-        removals = [Remove(path, record.version) for path, record in found if record is not None]
-        if removals:
-            self.metastore.write(removals)
+    def _forget(self, table: str, names: Iterable[str], checks: Sequence[Change]) -> None:
+        wanted = [segment_path(table, name) for name in names]
+        for at in range(0, len(wanted), _BATCH):
+            paths = wanted[at : at + _BATCH]
+            found = zip(paths, self.metastore.read_all(paths), strict=True)
+            removals = [Remove(path, record.version) for path, record in found if record is not None]
+            if removals:
+                self.metastore.write([*checks, *removals])
+
+    def _is_gone(self, table: str, found: Mapping[str, Versioned | None]) -> bool:
+        """Whether of all records at most a tombstone is left."""
+        guard = push_state_path(table)
+        if any(record is not None for path, record in found.items() if path != guard):
+            return False
+        record = found[guard]
+        return record is None or self._is_tombstone(table, record)
+
+    def _is_tombstone(self, table: str, record: Versioned) -> bool:
+        try:
+            return self._push_state(table, record).deleting_since_ms is not None
+        except TableDamaged:
+            return False
 
     def _config(self, table: str, found: Versioned) -> PushTable:
         path = config_path(table)
