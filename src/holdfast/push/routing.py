@@ -277,6 +277,8 @@ class Router:
             # Long enough to merge what belongs together, short enough not to be noticed.
             time.sleep(self._settings.coalesce_ms / 1000)
             self._wake.clear()
+            if self._is_closed:  # Its wake-up may be the one that was just cleared.
+                return
             try:
                 self.refresh()
             except HoldfastError as error:

@@ -28,6 +28,8 @@ class Pinot(Dialect):
 
     class Tokenizer(tokens.Tokenizer):
         VAR_SINGLE_TOKENS: ClassVar[set[str]] = {"$"}
+        # Nothing is passed through as text that nobody has looked at.
+        COMMANDS: ClassVar[set[TokenType]] = set()
         KEYWORDS: ClassVar[dict[str, TokenType]] = {**_KEYWORDS, **_TYPES}
         SINGLE_TOKENS: ClassVar[dict[str, TokenType]] = {
             sign: kind for sign, kind in tokens.Tokenizer.SINGLE_TOKENS.items() if sign != "$"

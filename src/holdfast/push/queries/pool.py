@@ -76,6 +76,11 @@ class WorkerPool:
         with self._lock:
             return tuple(worker.pid for worker in self._workers)
 
+    @property
+    def ready(self) -> int:
+        """How many workers wait for a query."""
+        return self._idle.qsize()
+
     def run(self, work: Work, *, deadline_s: float, cancellation: Cancellation) -> pa.Table:
         """Answer within the deadline, a moment of `time.monotonic`, or end the worker that does not."""
         if not self._slots.acquire(timeout=max(0.0, deadline_s - time.monotonic())):
@@ -94,7 +99,7 @@ class WorkerPool:
 
     def _run(self, work: Work, deadline_s: float, cancellation: Cancellation) -> pa.Table:
         task = self._task(work)
-        worker = self._next(deadline_s)
+        worker = self._next(deadline_s, cancellation)
         is_reusable = False
         try:
             failure, body = worker.ask(task, deadline_s, cancellation, max_body=task.max_bytes + _SLACK_BYTES)
@@ -108,15 +113,20 @@ class WorkerPool:
             return pa.ipc.open_stream(body).read_all()
         code = QueryError(failure.code)
         if code is QueryError.EXECUTION_TIMEOUT and cancellation.is_set:
-            raise QueryFailed(QueryError.QUERY_CANCELLATION, "the query was cancelled")
+            raise _cancelled()
         raise QueryFailed(code, failure.message)
 
-    def _next(self, deadline_s: float) -> "_Worker":
+    def _next(self, deadline_s: float, cancellation: Cancellation) -> "_Worker":
         """An idle worker that lives."""
         while True:
+            left_s = deadline_s - time.monotonic()
             try:
-                worker = self._idle.get(timeout=max(0.0, deadline_s - time.monotonic()))
+                worker = self._idle.get(timeout=max(0.0, min(_LOOK_EVERY_MS / 1000, left_s)))
             except queue.Empty:
+                if cancellation.is_set:
+                    raise _cancelled() from None
+                if left_s > 0:
+                    continue
                 raise QueryFailed(
                     QueryError.QUERY_SCHEDULING_TIMEOUT, "no worker was ready before the deadline"
                 ) from None
@@ -259,7 +269,7 @@ class _Worker:
                 give_up_s = now + _GRACE_S
             if give_up_s is not None and now >= give_up_s:
                 if cancellation.is_set:
-                    raise QueryFailed(QueryError.QUERY_CANCELLATION, "the query was cancelled")
+                    raise _cancelled()
                 raise QueryFailed(QueryError.EXECUTION_TIMEOUT, "the query took too long")
             until_s = deadline_s if give_up_s is None else give_up_s
             if poll.poll(min(_LOOK_EVERY_MS, max(1, (until_s - now) * 1000))):
@@ -270,6 +280,10 @@ class _Worker:
         self._process.wait()
         self._channel.close()
         self._control.close()
+
+
+def _cancelled() -> QueryFailed:
+    return QueryFailed(QueryError.QUERY_CANCELLATION, "the query was cancelled")
 
 
 def _environment() -> dict[str, str]:
