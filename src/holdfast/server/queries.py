@@ -110,10 +110,18 @@ def _reply(service: Service, call: Call, answer: Mapping[str, Any]) -> Reply:
     headers = {"X-Pinot-Error-Code": code}
     if "snapshotEpoch" in answer:
         headers["X-Snapshot-Epoch"] = str(answer["snapshotEpoch"])
-    status = 200
-    if exceptions and call.flag("Pinot-Use-Http-Status-For-Errors"):
-        status = QueryError(int(code)).http_status
-    return Reply(document=answer, headers=headers, status=status)
+    if not exceptions or not call.flag("Pinot-Use-Http-Status-For-Errors"):
+        return Reply(document=answer, headers=headers)
+    kind = QueryError(int(code))
+    # A status other than 200 comes with the fields of every other error, beside Pinot's.
+    told = {
+        "code": kind.http_status,
+        "error": exceptions[0]["message"],
+        "errorCode": kind.name,
+        "details": {},
+        "requestId": call.request_id,
+    }
+    return Reply(document={**answer, **told}, headers=headers, status=kind.http_status)
 
 
 def _failed(error: QueryFailed) -> dict[str, Any]:
