@@ -3,6 +3,7 @@
 import hashlib
 import io
 import os
+import signal
 
 import pytest
 
@@ -149,6 +150,27 @@ def test_a_crash_while_retiring_loses_no_bytes(store):
     (kept,) = deep_store.deleted_files(TABLE)
     assert content(deep_store, kept.path) == b"data"
     assert list(deep_store.files(TABLE)) == []
+
+
+def test_what_a_killed_upload_left_is_swept_and_the_folder_of_a_deleted_table_goes(tmp_path):
+    store = LocalStore(str(tmp_path / "deep"))
+    deep_store = DeepStore(store)
+    file = deep_store.put(TABLE, "s", b"data", token="t1")
+    killed = os.fork()
+    if killed == 0:
+        with store.upload("orders/half__t2.parquet") as sink:
+            sink.write(b"half")
+            sink.flush()
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(killed, 0)
+
+    assert [each.path for each in deep_store.files(TABLE)] == [file.path]
+    deep_store.sweep_leftovers()
+    assert store.leftovers() == ()
+    deep_store.retire(file.path, until_ms=None)
+    deep_store.prune(TABLE)
+
+    assert not (tmp_path / "deep" / "orders").exists()
 
 
 def test_a_limited_number_of_files_expires_at_a_time(deep_store):

@@ -135,6 +135,14 @@ class DeepStore:
                 raise InvalidRequest("not a file of the deleted area", path=path)
         return self._store.delete_all(paths)
 
+    def sweep_leftovers(self) -> tuple[str, ...]:
+        """Remove what killed uploads left half-written."""
+        return self._store.sweep_leftovers()
+
+    def prune(self, table: str) -> None:
+        """Remove the empty folders of a table that is gone."""
+        self._store.prune(raw_name(table))
+
     def _copy_to(self, target: str, path: str) -> None:
         try:
             with self._store.open(path) as source, self._store.upload(target) as sink:

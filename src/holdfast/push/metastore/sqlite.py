@@ -226,13 +226,14 @@ class SqliteMetastore:
             try:
                 connection.execute("COMMIT")
             except sqlite3.Error as error:
-                if error.sqlite_errorname in _NOT_DONE:
+                name = _name_of(error)
+                if name in _NOT_DONE:
                     raise
                 # What reached the log may be found there after a crash.
                 raise OutcomeUnknown(
                     "the store failed while it confirmed a change",
                     path=self._path,
-                    cause=error.sqlite_errorname,
+                    cause=name,
                     hint="read the table again: it tells whether the change happened",
                 ) from error
 
@@ -243,8 +244,7 @@ class SqliteMetastore:
         try:
             yield
         except sqlite3.Error as error:
-            name = getattr(error, "sqlite_errorname", type(error).__name__)
-            if name in _DAMAGED:
+            if _name_of(error) in _DAMAGED:
                 raise TableDamaged(
                     "the store's file is damaged", path=self._path, cause=str(error)
                 ) from error
@@ -476,6 +476,11 @@ def _enter_wal(connection: sqlite3.Connection) -> None:
             if mode != "wal":
                 raise sqlite3.OperationalError("the file system does not support write-ahead logging")
             return
+
+
+def _name_of(error: sqlite3.Error) -> str:
+    # What Python itself refuses has no code.
+    return str(getattr(error, "sqlite_errorname", type(error).__name__))
 
 
 def _sync_folder(folder: str) -> None:
