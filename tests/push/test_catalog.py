@@ -103,6 +103,27 @@ class Loses:
         self._inner.write(changes)
 
 
+class Reads:
+    """A metastore that reads record by record; before read number `at` somebody else does something."""
+
+    def __init__(self, inner, at, meanwhile):
+        self._inner = inner
+        self._left = at
+        self._meanwhile = meanwhile
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+    def read(self, path):
+        if self._left == 0:
+            self._meanwhile()
+        self._left -= 1
+        return self._inner.read(path)
+
+    def read_all(self, paths):
+        return [self.read(path) for path in paths]
+
+
 def test_a_new_table_is_empty(catalog):
     state = catalog.load(TABLE)
 
@@ -263,6 +284,27 @@ def test_a_state_is_never_read_from_two_moments(metastore):
         stop.set()
         reading.result()
     assert reader.load(TABLE).push.epoch == 60
+
+
+@pytest.mark.parametrize("at", range(8))
+def test_l1_a_change_between_two_reads_makes_a_table_be_read_again(metastore, at):
+    catalog = with_table(metastore)
+    before = catalog.load(TABLE)
+    after = replace(
+        before,
+        segments=frozenset({"s1"}),
+        lineage=Lineage((entry(),)),
+        push=PushState(epoch=1),
+        config=parse_table({**CONFIG, "quota": {"storage": "1G"}}),
+    )
+
+    def meanwhile():
+        catalog.save(before, after, added={"s1": segment("s1")})
+
+    found = Catalog(Reads(metastore, at, meanwhile)).load(TABLE)
+
+    assert replace(found, versions={}) in (replace(before, versions={}), replace(after, versions={}))
+    assert (found.versions == before.versions) == (found.push.epoch == 0)
 
 
 def test_segments_leave_the_table_and_their_metadata_stays_until_it_is_forgotten(catalog):
