@@ -103,3 +103,17 @@ class SteppingMetastore(MetastoreWrapper):
     def _look(self, act: Callable[[], object]) -> object:
         self._pause()
         return act()
+
+    def read_all(self, paths: Sequence[str]) -> list[Versioned | None]:
+        """One step: what lies between two reads is explored by `FineMetastore`."""
+        return self._look(lambda: self.inner.read_all(paths))
+
+    def read_children(self, path: str) -> Mapping[str, Versioned]:
+        return self._look(lambda: self.inner.read_children(path))
+
+
+class FineMetastore(SteppingMetastore):
+    """Hands control back before every single record, too."""
+
+    read_all = MetastoreWrapper.read_all
+    read_children = MetastoreWrapper.read_children

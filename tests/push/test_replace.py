@@ -306,6 +306,14 @@ def test_one_push_of_the_whole_table_is_open_with_consistent_push():
     assert table.state_of(second) is IN_PROGRESS
 
 
+def test_a_first_load_that_comes_too_late_does_not_double_the_rows():
+    """Its list of segments was taken when the table was empty."""
+    table = table_with(config=REFRESH)
+    table.push("a")
+
+    refused("TABLE_NOT_EMPTY", table.start, "", "b", table=table, force=True)
+
+
 def test_strict_rules_allow_parallel_first_loads_with_consistent_push():
     table = table_with(config=REFRESH, rules=PINOT)
     table.start("", "a")

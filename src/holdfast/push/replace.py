@@ -53,6 +53,7 @@ def start(
     if state.lineage.entry(entry_id) is not None:
         raise Conflict("the entry exists already", entry=entry_id, code="ENTRY_EXISTS")
 
+    _check_list_is_fresh(state, request, seen, rules)
     full = frozenset(request.segments_from) == seen
     exclusive = _is_exclusive(state, request, full=full, rules=rules)
     in_the_way = _overlapping(state, request, full=full, exclusive=exclusive, rules=rules)
@@ -150,6 +151,20 @@ def _check_sides(request: StartRequest, seen: frozenset[str]) -> None:
             segments=few(taken),
             code="TO_ALREADY_VISIBLE",
             hint="give every push names of its own",
+        )
+
+
+def _check_list_is_fresh(
+    state: TableState, request: StartRequest, seen: frozenset[str], rules: Rules
+) -> None:
+    """Where every push delivers the whole table, a second first load would double its rows."""
+    whole = rules.one_full_push and state.config.consistent_push
+    if whole and seen and not request.segments_from:
+        raise Conflict(
+            "the table is no longer empty",
+            segments=few(sorted(seen)),
+            code="TABLE_NOT_EMPTY",
+            hint="list the segments again and name them in segmentsFrom",
         )
 
 
