@@ -39,6 +39,7 @@ def serve(*, config: str | None, check: bool, hash_secret: bool, as_json: bool) 
         return
     # Loaded here because other commands must not wait for the server's packages.
     from holdfast.config.server_file import load_settings
+    from holdfast.push.metastore.open import shown_address
     from holdfast.server.run import serving
 
     settings = load_settings(config)
@@ -51,7 +52,7 @@ def serve(*, config: str | None, check: bool, hash_secret: bool, as_json: bool) 
     with serving(settings) as running:
         where = {
             "controller": running.controller_url, "broker": running.broker_url,
-            "store": settings.store, "deep_store": settings.deep_store,
+            "store": shown_address(settings.store), "deep_store": settings.deep_store,
         }  # fmt: skip
         if as_json:
             print_json(where)
@@ -92,11 +93,13 @@ def _print_hash(*, as_json: bool) -> None:
 
 
 def _facts(settings: "ServerSettings") -> dict[str, object]:
+    from holdfast.push.metastore.open import shown_address
+
     return {
         "controller": f"{settings.controller.host}:{settings.controller.port}",
         "broker": f"{settings.broker.host}:{settings.broker.port}",
         "cluster": settings.cluster,
-        "store": settings.store,
+        "store": shown_address(settings.store),
         "deep_store": settings.deep_store,
         "engine": settings.engine,
         "users": ", ".join(user.name for user in settings.users) or "everybody on this machine",

@@ -91,7 +91,8 @@ class Tls:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
     cluster: str = "PinotCluster"
-    store: str = DEFAULT_STORE
+    store: str = field(default=DEFAULT_STORE, repr=False)
+    """May hold a password, so its text form does not show it."""
     deep_store: str = DEFAULT_DEEP_STORE
     controller: Listener = field(default_factory=lambda: Listener(port=9000))
     broker: Listener = field(default_factory=lambda: Listener(port=8099))

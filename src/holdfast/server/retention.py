@@ -13,6 +13,7 @@ from holdfast.server.metrics import Metrics
 log = logging.getLogger(__name__)
 
 _TICK_MS = 1000
+_DELETIONS_MS = 10_000
 _DELAY_SPREAD = 2.5
 """The first run comes after one to so many times the configured delay: not all controllers act at once."""
 _BY = Caller(actor="RetentionManager")
@@ -36,17 +37,28 @@ class PeriodicRetention:
         self._clock = clock
         self._frequency_ms = frequency_ms
         self._due_ms = clock.elapsed_ms() + int(initial_delay_ms * _chance.uniform(1, _DELAY_SPREAD))
-        self._timer: Timer | None = None
+        self._timers: list[Timer] = []
         self._lock = threading.Lock()
 
     def start(self) -> None:
         tick_ms = min(_TICK_MS, self._frequency_ms)
-        self._timer = self._clock.every_ms(tick_ms, self.tick, name="holdfast-retention")
+        self._timers = [
+            self._clock.every_ms(tick_ms, self.tick, name="holdfast-retention"),
+            self._clock.every_ms(_DELETIONS_MS, self.finish_deletions, name="holdfast-deletions"),
+        ]
 
     def stop(self) -> None:
         """Returns when a run under way is over."""
-        if self._timer is not None:
-            self._timer.stop()
+        for timer in self._timers:
+            timer.stop()
+
+    def finish_deletions(self) -> None:
+        """Delete what was waiting for brokers that have moved on; most of the time there is nothing."""
+        for table in self._controller.tables():
+            try:
+                self._controller.finish_deletions(table)
+            except HoldfastError as error:
+                log.warning("deletions.failed", extra={"table": table, "cause": str(error)})
 
     def tick(self) -> None:
         """Run if it is time."""

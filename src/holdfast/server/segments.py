@@ -138,10 +138,10 @@ def delete_listed(service: Service, call: Call) -> Reply:
 
 
 def _deleted(service: Service, call: Call, table: str, names: tuple[str, ...], text: str) -> Reply:
+    kept_ms = retention_ms(call)
     if names:
-        service.controller.delete_segments(
-            table, names, retention_ms=retention_ms(call), by=service.caller(call, table)
-        )
+        by = service.caller(call, table)
+        service.controller.delete_segments(table, names, retention_ms=kept_ms, by=by)
     return Reply(document=status(text))
 
 
