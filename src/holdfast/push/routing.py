@@ -166,8 +166,8 @@ class Router:
             self._poll.stop()
         if self._thread is not None:
             self._thread.join()
-        for end in self._watches.values():
-            end()
+        while self._watches:
+            self._watches.popitem()[1]()
         with self._announcing:
             for table in list(self._announced):
                 self._withdraw(table)

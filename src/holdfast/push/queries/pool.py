@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from holdfast.errors import StorageUnavailable
 from holdfast.push.queries import wire
 from holdfast.push.queries.engine import Cancellation, Work
 from holdfast.push.queries.failures import QueryError, QueryFailed
@@ -32,6 +33,7 @@ _PROGRAM = "holdfast.push.queries.worker"
 _GRACE_S = 1.0
 _LOOK_EVERY_MS = 100
 _START_WITHIN_S = 60.0
+_AFTER_FAILURE_S = 1.0
 _KEPT_ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "SYSTEMROOT")
 _SLACK_BYTES = 1 << 20
 
@@ -65,11 +67,16 @@ class WorkerPool:
         self._is_closed = False
 
     def start(self) -> None:
-        """Start all workers and wait until each has answered."""
-        workers = [self._launch() for _ in range(self._settings.workers + self._settings.spares)]
-        for worker in workers:
-            worker.wait_until_ready()
-            self._idle.put(worker)
+        """Start all workers and wait until the first is ready; the others follow."""
+        first, *others = [self._launch() for _ in range(self._settings.workers + self._settings.spares)]
+        for worker in others:
+            threading.Thread(target=self._add, args=(worker,), name="query-worker-start", daemon=True).start()
+        try:
+            first.wait_until_ready()
+        except (OSError, EOFError) as error:
+            self.close()
+            raise StorageUnavailable("a query worker did not start", cause=str(error)) from error
+        self._idle.put(first)
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -182,18 +189,20 @@ class WorkerPool:
                 return
         threading.Thread(target=self._add, name="query-worker-start", daemon=True).start()
 
-    def _add(self) -> None:
+    def _add(self, worker: "_Worker | None" = None) -> None:
+        """Wait for a worker, and start another one if it does not come."""
         while True:
-            worker = self._launch()
+            worker = worker or self._launch()
             try:
                 worker.wait_until_ready()
-            except (OSError, EOFError) as error:
+            except (OSError, EOFError, ValueError) as error:
                 self._end(worker)
                 with self._lock:
                     if self._is_closed:
                         return
                 log.error("query.worker_failed", extra={"cause": str(error)})
-                time.sleep(1)
+                time.sleep(_AFTER_FAILURE_S)
+                worker = None
                 continue
             self._idle.put(worker)
             return
