@@ -3,14 +3,23 @@
 import os
 from dataclasses import replace
 
-from hypothesis import HealthCheck, settings
+import pytest
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from harness.push_rules import APPEND, PLAIN, REFRESH, PureTable
 from holdfast.errors import HoldfastError
 from holdfast.model.lineage import EntryState
 from holdfast.push.retention import plan_retention
+from holdfast.push.rules import PINOT
 from holdfast.push.snapshots import details_of, retained, snapshots
 
 NAMES = [f"v{number}" for number in range(9)]
@@ -255,3 +264,19 @@ PushHistory.TestCase.settings = settings(
     print_blob=True,
 )
 TestPushHistory = PushHistory.TestCase
+
+
+def test_the_histories_find_what_pinot_does_not_prevent():
+    """The same histories under Pinot's own rules must break a promise, or they promise nothing."""
+
+    class StrictHistory(PushHistory):
+        @initialize(config=st.sampled_from([PLAIN, REFRESH]))
+        def begin(self, config):
+            self.table = PureTable(config=config, rules=PINOT)
+            self.broker_catches_up()
+
+    with pytest.raises(AssertionError):
+        run_state_machine_as_test(
+            StrictHistory,
+            settings=settings(PushHistory.TestCase.settings, max_examples=300, phases=[Phase.generate]),
+        )

@@ -111,7 +111,7 @@ def read_audit(
 def check_chain(metastore: Metastore, table: str, push: PushState) -> int:
     """How many records there are; `TableDamaged` if one was changed or is missing in between."""
     names = metastore.children(audit_path(table))
-    expected = None
+    expected: str | None = None
     for name in names:
         versioned = metastore.read(f"{audit_path(table)}/{name}")
         if versioned is None:
@@ -120,7 +120,7 @@ def check_chain(metastore: Metastore, table: str, push: PushState) -> int:
         if expected is not None and record.previous != expected:
             raise TableDamaged("the audit's chain is broken", table=table, record=name)
         expected = sha256(versioned.data).hexdigest()
-    if (expected or _FIRST) != push.audit_head and names:
+    if push.audit_count and expected != push.audit_head:
         raise TableDamaged("the audit's newest record is not the one the table knows", table=table)
     return len(names)
 

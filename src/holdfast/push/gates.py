@@ -51,7 +51,7 @@ class Unique:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assertion:
-    """A query over `snapshot` whose one value must be true, or the number zero violations."""
+    """A query over `snapshot` whose one value must be true."""
 
     name: str
     sql: str
