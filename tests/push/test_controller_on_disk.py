@@ -120,6 +120,7 @@ def test_a_segment_of_pinots_own_format_is_kept_only_if_that_is_wanted(world, tm
 
 
 def test_metadata_is_registered_and_the_bytes_stay_where_they_are(world, tmp_path):
+    world.controller._check_uri = lambda _uri: None
     entry = world.start([], ["a"])
     described = archive(tmp_path, "a", 7, has_columns=False)
 
@@ -155,7 +156,19 @@ def test_metadata_is_registered_with_a_copy_of_the_bytes(opened, tmp_path):
     assert world.controller.segments(TABLE)["a"].crc == 7
 
 
+def test_an_address_that_nobody_allowed_is_refused(world, tmp_path):
+    described = archive(tmp_path, "a", 7, has_columns=False)
+
+    for copy in (True, False):
+        with pytest.raises(Refused) as caught:
+            world.controller.upload_metadata(
+                TABLE, described, "s3://bucket/a", copy=copy, options=UploadOptions(), by=ANN
+            )
+        assert caught.value.facts["code"] == "URI_REFUSED"
+
+
 def test_a_batch_is_registered_in_one_write(world, tmp_path):
+    world.controller._check_uri = lambda _uri: None
     names = ["a", "b", "c"]
     world.start([], names)
     files = {"all_segments_metadata": "".join(f"{n}\ns3://bucket/{n}\n" for n in names).encode()}

@@ -65,7 +65,8 @@ from holdfast.push.upkeep import Upkeep
 log = logging.getLogger(__name__)
 
 _LEADER = "retention"
-_POLL_MS = 100
+_POLL_MS = 50
+_BROKERS_LEAVE_MS = 5_000
 _SERVICE = Caller(actor="holdfast")
 _SWITCHING_OFF = "consistent push is switched off"
 
@@ -93,9 +94,13 @@ class Controller:
         settings: ControllerSettings | None = None,
         ask: Callable[[str], Ask] | None = None,
         fetch: Fetch | None = None,
+        check_uri: Callable[[str], None] | None = None,
         wait: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`ask` gives, for a table, what answers the gates' questions; without it there are no gates."""
+        """`ask` gives, for a table, what answers the gates' questions; without it there are no gates.
+
+        `fetch` copies from an address, `check_uri` refuses one; without it none is registered.
+        """
         settings = ControllerSettings() if settings is None else settings
         self._catalog = catalog
         self._deep_store = deep_store
@@ -104,6 +109,7 @@ class Controller:
         self._limits = settings.archive_limits
         self._ask = ask
         self._fetch = fetch
+        self._check_uri = check_uri
         self._wait = wait
         self._owner = clock.unique()
         self._transactions = Transactions(catalog, clock, wait=wait)
@@ -154,7 +160,13 @@ class Controller:
 
     def delete_table(self, table: str, *, retention_ms: int | None = None, by: Caller) -> None:
         """Take the table away from queries at once; `Conflict` if its files must wait for brokers."""
-        self._upkeep.delete_table(table, retention_ms=retention_ms, by=by)
+        polls = iter(range(_BROKERS_LEAVE_MS // _POLL_MS))
+
+        def wait() -> bool:
+            self._wait(_POLL_MS / 1000)
+            return next(polls, None) is not None
+
+        self._upkeep.delete_table(table, retention_ms=retention_ms, wait=wait)
 
     def set_consistent_push(self, table: str, *, enabled: bool, by: Caller) -> Switched | None:
         """Switch consistent push on or off without rebuilding the table.
@@ -493,15 +505,17 @@ class Controller:
         return found
 
     def wait_for_brokers(self, table: str, epoch: int, *, within_ms: int) -> dict[str, int]:
-        """The epoch each broker has applied, once all have reached this one or the time is over."""
-        deadline = self._clock.elapsed_ms() + within_ms
-        while True:
+        """The epoch each broker has applied, once all have reached this one or the time is over.
+
+        A broker that lives and has not said anything about a new table yet is waited for, too.
+        """
+        for _ in range(max(1, within_ms // _POLL_MS)):
             applied = {name: each.applied for name, each in self._catalog.broker_epochs(table).items()}
-            if all(reached >= epoch for reached in applied.values()):
-                return applied
-            if self._clock.elapsed_ms() >= deadline:
-                return applied
+            reached = all(known >= epoch for known in applied.values())
+            if reached and (applied or not self._any_broker_lives()):
+                break
             self._wait(_POLL_MS / 1000)
+        return applied
 
     # Retention
 
@@ -519,19 +533,22 @@ class Controller:
         """Delete files that no broker reads any more; cheap when there are none."""
         return self._upkeep.finish_deletions(table, by=by)
 
+    def _any_broker_lives(self) -> bool:
+        return any(self._catalog.broker_epochs(table) for table in self.tables())
+
     def _pass_over(self, table: str, by: Caller) -> list[RetentionReport]:
         """A table that cannot be read must not keep the others waiting."""
         try:
             return [self.run_retention(table, by=by)]
         except TableNotFound:
-            return self._finish_delete(table, by)
+            return self._finish_delete(table)
         except HoldfastError as error:
             _log_failed(table, error)
             return []
 
-    def _finish_delete(self, table: str, by: Caller) -> list[RetentionReport]:
+    def _finish_delete(self, table: str) -> list[RetentionReport]:
         try:
-            self._upkeep.delete_table(table, retention_ms=None, by=by)
+            self._upkeep.finish_table_deletion(table)
         except HoldfastError as error:
             _log_failed(table, error)
         return []
@@ -575,15 +592,14 @@ class Controller:
     def _until_online(
         self, table: str, decide: "_Unchanging", *, within_ms: int, by: Caller, dry_run: bool
     ) -> Done:
-        deadline = self._clock.elapsed_ms() + within_ms
-        while True:
+        for _ in range(within_ms // _POLL_MS):
             try:
                 return self._transactions.run(table, decide, by=by, dry_run=dry_run)
             except Conflict as error:
-                waits = error.facts.get("code") == "TO_NOT_ONLINE"
-                if not waits or dry_run or self._clock.elapsed_ms() >= deadline:
+                if error.facts.get("code") != "TO_NOT_ONLINE" or dry_run:
                     raise
             self._wait(_POLL_MS / 1000)
+        return self._transactions.run(table, decide, by=by, dry_run=dry_run)
 
     def _preflight(self, state: TableState, expected_bytes: int, *, freed: tuple[str, ...] = ()) -> Preflight:
         known = self._catalog.all_segments(state.table)
@@ -611,9 +627,13 @@ class Controller:
         self, table: str, described: Sequence[Payload], *, copy: bool, options: UploadOptions, by: Caller
     ) -> Uploaded:
         if not copy:
+            if self._check_uri is None:
+                raise Refused("addresses are not accepted here", code="URI_REFUSED")
+            for one in described:
+                self._check_uri(one.uri)
             return self._ingest.upload(table, described, options=options, by=by)
         if self._fetch is None:
-            raise Refused("nothing here may fetch from addresses", code="NO_FETCH")
+            raise Refused("nothing here fetches from addresses", code="URI_REFUSED")
         config = self._catalog.table(table)
         with ExitStack() as opened:
             folder = Path(opened.enter_context(TemporaryDirectory(prefix="holdfast-")))

@@ -71,7 +71,7 @@ class Draft:
         before = self.before
         removed = tuple(self._removed)
         lineage = Lineage(ordered(self.entries.values()), before.lineage.custom)
-        segments = before.segments.difference(removed)
+        segments = before.segments.difference(removed) if removed else before.segments
         epoch = self._epoch
         # Brokers acknowledge epochs, and the files wait for that: a removal needs one of its own
         # even when the segments were hidden, for somebody may be reading an older snapshot.

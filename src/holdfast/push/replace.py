@@ -120,7 +120,8 @@ def end(
     draft = Draft(state, now_ms=time)
     draft.put(replace(entry, segments_to=chosen, state=EntryState.COMPLETED, changed_at_ms=time))
     if rules.narrowing_removes:
-        draft.remove(name for name in entry.segments_to if name not in frozenset(chosen))
+        kept = frozenset(chosen)
+        draft.remove(name for name in entry.segments_to if name not in kept)
     draft.publish(entry_id, ended_at_ms=now_ms)
     return draft.decision(entry_ids=(entry_id,))
 

@@ -5,7 +5,7 @@ metadata of a file after the file, and whoever comes next continues.
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -115,11 +115,21 @@ class Upkeep:
         self._deep_store.remove_deleted(expired)
         return len(expired)
 
-    def delete_table(self, table: str, *, retention_ms: int | None, by: Caller) -> None:
-        """Take the table away from queries, then its files, then its records. Repeating it continues."""
+    def delete_table(
+        self, table: str, *, retention_ms: int | None, wait: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Take the table away from queries, then its files, then its records. Repeating it continues.
+
+        `wait` is called while brokers read the table, as long as it says that there is time.
+        """
         kept_ms = self._kept_ms(table, retention_ms)
-        now_ms = self._clock.now_ms()
-        self._catalog.begin_delete(table, now_ms=now_ms)
+        self._catalog.begin_delete(table, now_ms=self._clock.now_ms())
+        while self._catalog.broker_epochs(table) and wait():
+            pass
+        self.finish_table_deletion(table, kept_ms=kept_ms)
+
+    def finish_table_deletion(self, table: str, *, kept_ms: int = 7 * DAY_MS) -> None:
+        """Delete what is left of a table whose deletion has begun."""
         if self._catalog.broker_epochs(table):
             raise Conflict(
                 "brokers still read the table",
@@ -127,8 +137,12 @@ class Upkeep:
                 code="TABLE_IN_USE",
                 hint="queries no longer find it; repeat the call, or let retention finish",
             )
-        until_ms = now_ms + kept_ms if kept_ms > 0 else None
-        for path in [file.path for file in self._deep_store.files(table)]:
+        # Listed before the look: what a table that was created since has is not in the list.
+        files = [file.path for file in self._deep_store.files(table)]
+        if not self._catalog.is_being_deleted(table):
+            return
+        until_ms = self._clock.now_ms() + kept_ms if kept_ms > 0 else None
+        for path in files:
             self._deep_store.retire(path, until_ms=until_ms)
         self._catalog.finish_delete(table)
 

@@ -36,9 +36,9 @@ def check_upload(
     for name, crc in incoming.items():
         present = known.get(name) if name in state.segments else None
         _check_options(name, crc, present, options)
-        if rules.guards_uploads:
-            _check_entries(state, name)
-            _check_in_place(state, name, crc, present, options)
+    if rules.guards_uploads:
+        _check_entries(state, incoming)
+        _check_in_place(state, incoming, known, options)
     _check_exclusive(state, incoming, rules)
     for entry in _receiving(state, incoming):
         check_lease(state, entry.id, lease)
@@ -133,35 +133,40 @@ def _check_options(name: str, crc: int, present: Segment | None, options: Upload
         )
 
 
-def _check_entries(state: TableState, name: str) -> None:
-    named = [entry for entry in state.lineage.entries if name in entry.segments_to]
-    if named and not any(entry.is_live for entry in named):
-        raise Conflict(
-            "the push of the segment was reverted",
-            segment=name,
-            entry=named[-1].id,
-            code="LINEAGE_ENTRY_REVERTED",
-            hint="start a new push, with new segment names",
-        )
+def _check_entries(state: TableState, names: Iterable[str]) -> None:
+    live = frozenset[str]().union(*(e.segments_to for e in state.lineage.entries if e.is_live))
+    others = frozenset(names) - live
+    for entry in state.lineage.entries:
+        given_up = () if entry.is_live else sorted(others.intersection(entry.segments_to))
+        if given_up:
+            raise Conflict(
+                "the push of the segment was reverted",
+                segments=few(given_up),
+                entry=entry.id,
+                code="LINEAGE_ENTRY_REVERTED",
+                hint="start a new push, with new segment names",
+            )
 
 
 def _check_in_place(
-    state: TableState, name: str, crc: int, present: Segment | None, options: UploadOptions
+    state: TableState, incoming: Mapping[str, int], known: Mapping[str, Segment], options: UploadOptions
 ) -> None:
     """Other rows under a name that queries or a revert rely on would change a snapshot unseen."""
     if not state.config.consistent_push or options.allow_in_place:
         return
-    if present is not None and present.crc == crc:
-        return
-    done = any(
-        name in entry.segments_from or name in entry.segments_to
-        for entry in state.lineage.entries
-        if entry.state is EntryState.COMPLETED
+    done = [entry for entry in state.lineage.entries if entry.state is EntryState.COMPLETED]
+    relied_on = seen_by_queries(state).union(
+        *(side for entry in done for side in (entry.segments_from, entry.segments_to))
     )
-    if done or name in seen_by_queries(state):
+    changed = sorted(
+        name
+        for name in relied_on.intersection(incoming)
+        if name not in state.segments or name not in known or known[name].crc != incoming[name]
+    )
+    if changed:
         raise Conflict(
             "the segment is part of a published snapshot",
-            segment=name,
+            segments=few(changed),
             code="IN_PLACE_REFRESH",
             hint="push it under a new name, or allow a refresh in place",
         )
