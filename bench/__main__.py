@@ -15,6 +15,7 @@ from bench.framework import Result, Workload, narrowed, run_workload
 from bench.machine import machine_facts
 from bench.processes import ProcessMeter
 from bench.report import print_result, write_results
+from bench.workloads.broker import QUERIES, broker
 from bench.workloads.bulk_insert import bulk_insert
 from bench.workloads.change_read import change_read
 from bench.workloads.control_plane import Size, control_plane
@@ -32,6 +33,7 @@ _HERE = Path(__file__).resolve().parent
 _ROWS = 10_000_000
 _QUICK_ROWS = 500_000
 _BULK_ROWS_MAX = 5_000_000
+_BROKER_ROWS_MAX = 2_000_000
 _QUICK_GROUPS = (64,)
 _COMMITS = 50
 _JVM_MEMORY = "4g"
@@ -128,6 +130,7 @@ def _workloads(data: Path, *, rows: int, groups: Sequence[int]) -> tuple[Workloa
     return (
         control_plane(Size(partitions=1000, commits=1000, files_per_commit=100)),
         rollback(files=10_000, others=100_000),
+        *(broker(name, rows=min(rows, _BROKER_ROWS_MAX)) for name in QUERIES),
         bulk_insert(session, data, rows=min(rows, _BULK_ROWS_MAX)),
         snapshot_read(session, data, rows=min(rows, _BULK_ROWS_MAX)),
         *(

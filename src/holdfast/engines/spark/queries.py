@@ -19,7 +19,7 @@ from sqlglot.errors import SqlglotError
 
 from holdfast.engines.spark.jobs import Jobs
 from holdfast.model.segment import Segment
-from holdfast.push.queries.columns import SEGMENT_NAME, Column, Kind
+from holdfast.push.queries.columns import FILLED, SEGMENT_NAME, Column, Kind
 from holdfast.push.queries.engine import Cancellation, Work
 from holdfast.push.queries.failures import QueryError, QueryFailed
 from holdfast.push.queries.translate import View
@@ -64,8 +64,10 @@ class SparkEngine:
     def _frame(self, view: View, segments: Sequence[Segment]) -> DataFrame:
         frames = [self._segment(view, segment) for segment in segments]
         if not frames:
+            shown = {column.name: column for column in view.columns}
+            shown |= {FILLED + column.name: column for column in view.filled}
             listed = ", ".join(
-                f"CAST(NULL AS {_type(column)}) AS `{_ticked(column.name)}`" for column in view.columns
+                f"CAST(NULL AS {_type(column)}) AS `{_ticked(name)}`" for name, column in shown.items()
             )
             return self._session.sql(f"SELECT {listed or '1 AS nothing'} WHERE FALSE")
         first, *others = frames
@@ -78,6 +80,10 @@ class SparkEngine:
         rows = self._session.read.parquet(f"file://{uri}" if uri.startswith("/") else uri)
         held = {name.lower(): name for name in rows.columns}
         columns = [_column(rows, held, column).alias(column.name) for column in view.columns]
+        columns += [
+            f.coalesce(_column(rows, held, column), _default(column)).alias(FILLED + column.name)
+            for column in view.filled
+        ]
         if view.has_segment_names:
             columns.append(f.lit(segment.name).alias(SEGMENT_NAME))
         return rows.select(*columns, *([] if columns else [f.lit(1).alias("nothing")]))
@@ -145,6 +151,14 @@ def _column(rows: DataFrame, held: dict[str, str], column: Column) -> Any:
     if column.kind is Kind.TIMESTAMP and stored == "bigint" and not column.is_array:
         return f.timestamp_millis(value).cast("timestamp_ntz")
     return value if stored == _type(column) else value.cast(_type(column))
+
+
+def _default(column: Column) -> Any:
+    if column.kind is Kind.TIMESTAMP:
+        value = f.timestamp_millis(f.lit(column.default)).cast("timestamp_ntz")
+    else:
+        value = f.lit(column.default).cast(_TYPES[column.kind])
+    return f.array(value) if column.is_array else value
 
 
 def _type(column: Column) -> str:

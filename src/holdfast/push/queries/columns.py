@@ -10,6 +10,9 @@ from holdfast.errors import InvalidRequest
 
 SEGMENT_NAME = "$segmentName"
 
+FILLED = "$value."
+"""Before a column's name: the column with its default in place of nulls. No schema has such a name."""
+
 
 class Kind(StrEnum):
     INT = "INT"

@@ -13,7 +13,7 @@ import pyarrow.fs as fs
 import pyarrow.parquet as pq
 
 from holdfast.push.queries import wire
-from holdfast.push.queries.columns import DUCKDB_TYPES, SEGMENT_NAME, Kind
+from holdfast.push.queries.columns import DUCKDB_TYPES, FILLED, SEGMENT_NAME, Kind
 from holdfast.push.queries.failures import QueryError, QueryFailed
 from holdfast.push.queries.typed import quoted, text_literal
 from holdfast.storage.open import open_store
@@ -49,6 +49,9 @@ class Segments(Protocol):
 
     def schema(self, view: wire.ViewTask) -> pa.Schema:
         """The columns that the segments have, together."""
+
+    def without_nulls(self, view: wire.ViewTask) -> frozenset[str]:
+        """Stored columns that certainly have no null in any of the segments."""
 
     def segment_name(self, view: wire.ViewTask) -> str:
         """An expression for the name of the segment that a row comes from."""
@@ -134,8 +137,11 @@ class Runner:
     def _view(self, connection: duckdb.DuckDBPyConnection, view: wire.ViewTask) -> str:
         if not view.files:
             return f"SELECT {', '.join(self._empty(view))} WHERE FALSE"
-        stored = self._segments.schema(view)
-        columns = [self._column(stored, column) for column in view.columns]
+        stored, without_nulls = self._segments.schema(view), self._segments.without_nulls(view)
+        columns = [
+            f"{self._column(stored, column, without_nulls)} AS {quoted(_shown(column))}"
+            for column in view.columns
+        ]
         if view.has_segment_names:
             columns.append(f"{self._segments.segment_name(view)} AS {quoted(SEGMENT_NAME)}")
         listed = ", ".join(columns) or "1 AS nothing"
@@ -144,27 +150,32 @@ class Runner:
 
     @staticmethod
     def _empty(view: wire.ViewTask) -> list[str]:
-        columns = [f"CAST(NULL AS {_type(column)}) AS {quoted(column.name)}" for column in view.columns]
+        columns = [f"CAST(NULL AS {_type(column)}) AS {quoted(_shown(column))}" for column in view.columns]
         if view.has_segment_names:
             columns.append(f"CAST(NULL AS VARCHAR) AS {quoted(SEGMENT_NAME)}")
         return columns or ["1 AS nothing"]
 
-    def _column(self, stored: pa.Schema, column: wire.ColumnTask) -> str:
-        """A stored column in the type that the schema gives it."""
+    def _column(self, stored: pa.Schema, column: wire.ColumnTask, without_nulls: frozenset[str]) -> str:
+        """A stored column in the type that the schema gives it, with its default where it may be null."""
         name = _stored_name(stored, column.name)
         if name is None:
-            return f"CAST(NULL AS {_type(column)}) AS {quoted(column.name)}"
-        kind = stored.field(name).type
+            return column.default or f"CAST(NULL AS {_type(column)})"
+        sql = self._typed(stored.field(name).type, quoted(name), column)
+        if column.default is None or name in without_nulls:
+            return sql
+        return f"COALESCE({sql}, {column.default})"
+
+    def _typed(self, kind: pa.DataType, sql: str, column: wire.ColumnTask) -> str:
         if pa.types.is_dictionary(kind):
             kind = kind.value_type
-        is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
         if column.is_array:
+            is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
             plain = is_list and self._segments.is_plain(kind.value_type, column.kind)
-            sql = quoted(name) if is_list else f"[{quoted(name)}]"
-            return f"{sql if plain else f'CAST({sql} AS {_type(column)})'} AS {quoted(column.name)}"
+            listed = sql if is_list else f"[{sql}]"
+            return listed if plain else f"CAST({listed} AS {_type(column)})"
         if self._segments.is_plain(kind, column.kind):
-            return f"{quoted(name)} AS {quoted(column.name)}" if name != column.name else quoted(name)
-        return f"{_converted(quoted(name), kind, column.kind)} AS {quoted(column.name)}"
+            return sql
+        return _converted(sql, kind, column.kind)
 
 
 class ParquetFiles:
@@ -172,7 +183,7 @@ class ParquetFiles:
 
     def __init__(self, root: str) -> None:
         self._root = root
-        self._schemas = _Schemas(lambda path: pq.read_schema(path))
+        self._schemas = _Schemas(lambda path: path)
 
     def allow(self, connection: duckdb.DuckDBPyConnection, views: Sequence[wire.ViewTask]) -> None:
         paths = [path for view in views for path in self._paths(view)]
@@ -185,6 +196,9 @@ class ParquetFiles:
 
     def schema(self, view: wire.ViewTask) -> pa.Schema:
         return self._schemas.united(self._paths(view))
+
+    def without_nulls(self, view: wire.ViewTask) -> frozenset[str]:
+        return self._schemas.without_nulls(self._paths(view))
 
     def segment_name(self, view: wire.ViewTask) -> str:
         return f"list_extract({_listed(view.segments)}, CAST(file_index AS BIGINT) + 1)"
@@ -203,7 +217,7 @@ class ArrowDatasets:
 
     def __init__(self, source: "Source") -> None:
         self._source = source
-        self._schemas = _Schemas(lambda path: pq.read_schema(source(path)))
+        self._schemas = _Schemas(source)
 
     def allow(self, connection: duckdb.DuckDBPyConnection, views: Sequence[wire.ViewTask]) -> None:
         for view in views:
@@ -216,6 +230,9 @@ class ArrowDatasets:
 
     def schema(self, view: wire.ViewTask) -> pa.Schema:
         return self._schemas.united(view.files)
+
+    def without_nulls(self, view: wire.ViewTask) -> frozenset[str]:
+        return self._schemas.without_nulls(view.files)
 
     def segment_name(self, view: wire.ViewTask) -> str:
         return quoted(SEGMENT_NAME)
@@ -269,29 +286,49 @@ def _remote_source(store: Store) -> Source:
 
 
 class _Schemas:
-    """The columns of files. A file never changes, so what was read once stays true."""
+    """What footers say of files. A file never changes, so what was read once stays true."""
 
-    def __init__(self, read: Any) -> None:
-        self._read = read
-        self._known: OrderedDict[str, pa.Schema] = OrderedDict()
+    def __init__(self, source: "Source") -> None:
+        self._source = source
+        self._known: OrderedDict[str, tuple[pa.Schema, frozenset[str]]] = OrderedDict()
 
     def are_equal(self, paths: Sequence[str]) -> bool:
-        first = self._of(paths[0])
-        return all(self._of(path) is first or self._of(path).equals(first) for path in paths[1:])
+        first = self._of(paths[0])[0]
+        return all(self._of(path)[0].equals(first) for path in paths[1:])
 
     def united(self, paths: Sequence[str]) -> pa.Schema:
         if self.are_equal(paths):
-            return self._of(paths[0])
-        return pa.unify_schemas([self._of(path) for path in paths], promote_options="permissive")
+            return self._of(paths[0])[0]
+        return pa.unify_schemas([self._of(path)[0] for path in paths], promote_options="permissive")
 
-    def _of(self, path: str) -> pa.Schema:
+    def without_nulls(self, paths: Sequence[str]) -> frozenset[str]:
+        return frozenset.intersection(*(self._of(path)[1] for path in paths))
+
+    def _of(self, path: str) -> tuple[pa.Schema, frozenset[str]]:
         known = self._known.get(path)
         if known is None:
-            known = self._read(path).remove_metadata()
+            footer = pq.read_metadata(self._source(path))
+            known = footer.schema.to_arrow_schema().remove_metadata(), _without_nulls(footer)
             self._known[path] = known
             if len(self._known) > _KNOWN_SCHEMAS:
                 self._known.popitem(last=False)
         return known
+
+
+def _without_nulls(footer: pq.FileMetaData) -> frozenset[str]:
+    """Flat columns whose every chunk says that it has no null."""
+    found: set[str] = set()
+    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+    for at in range(footer.num_columns):
+        column = footer.schema.column(at)
+        if "." in column.path or column.max_repetition_level:
+            continue
+        statistics = [
+            footer.row_group(number).column(at).statistics for number in range(footer.num_row_groups)
+        ]
+        if all(one is not None and one.has_null_count and one.null_count == 0 for one in statistics):
+            found.add(column.name)
+    return frozenset(found)
 
 
 def _fresh(setup: wire.Setup) -> duckdb.DuckDBPyConnection:
@@ -335,6 +372,11 @@ def _stored_name(stored: pa.Schema, name: str) -> str | None:
     if name in names:
         return name
     return next((one for one in names if one.lower() == name.lower()), None)
+
+
+def _shown(column: wire.ColumnTask) -> str:
+    """The name under which the statement knows the column."""
+    return column.name if column.default is None else FILLED + column.name
 
 
 def _type(column: wire.ColumnTask) -> str:

@@ -25,6 +25,8 @@ from holdfast.errors import StorageUnavailable
 from holdfast.push.queries import wire
 from holdfast.push.queries.engine import Cancellation, Work
 from holdfast.push.queries.failures import QueryError, QueryFailed
+from holdfast.push.queries.translate import View
+from holdfast.push.queries.typed import default_sql
 from holdfast.storage.store import StoreLocation
 
 log = logging.getLogger(__name__)
@@ -145,9 +147,7 @@ class WorkerPool:
         views = [
             wire.ViewTask(
                 name=view.name,
-                columns=[
-                    wire.ColumnTask(column.name, column.kind, column.is_array) for column in view.columns
-                ],
+                columns=_columns(view),
                 segments=[segment.name for segment in segments],
                 files=[segment.uri for segment in segments],
                 has_segment_names=view.has_segment_names,
@@ -289,6 +289,15 @@ class _Worker:
         self._process.wait()
         self._channel.close()
         self._control.close()
+
+
+def _columns(view: View) -> list[wire.ColumnTask]:
+    stored = [wire.ColumnTask(column.name, column.kind, column.is_array) for column in view.columns]
+    filled = [
+        wire.ColumnTask(column.name, column.kind, column.is_array, default_sql(column))
+        for column in view.filled
+    ]
+    return stored + filled
 
 
 def _cancelled() -> QueryFailed:

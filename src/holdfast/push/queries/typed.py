@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from holdfast.push.queries.columns import DUCKDB_TYPES, Kind, Value
+from holdfast.push.queries.columns import DUCKDB_TYPES, Column, Kind, Value
 from holdfast.push.queries.failures import QueryError, QueryFailed
 
 _INT_MAX = 2**31
@@ -65,6 +65,12 @@ def constant(value: Value, kind: Kind) -> str:
     if isinstance(value, bool):
         return "TRUE" if value else "FALSE"
     return f"CAST({text_literal(str(value))} AS {DUCKDB_TYPES[kind]})"
+
+
+def default_sql(column: Column) -> str:
+    """What stands for null in a column."""
+    default = constant(column.default, column.kind)
+    return f"[{default}]" if column.is_array else default
 
 
 def as_double(value: Typed) -> str:

@@ -41,6 +41,8 @@ class ColumnTask(msgspec.Struct, frozen=True, array_like=True):
     name: str
     kind: Kind
     is_array: bool
+    default: str | None = None
+    """What stands for null, in SQL; None: the column is read as it is stored."""
 
 
 class ViewTask(msgspec.Struct, frozen=True):
