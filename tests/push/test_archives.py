@@ -324,6 +324,13 @@ def test_what_is_no_archive_is_refused(content, target):
     refused(io.BytesIO(content), target, "not gzip|not a tar|cut off|damaged")
 
 
+def test_a_header_with_a_wrong_checksum_is_refused(target):
+    plain = bytearray(gzip.decompress(archive().getvalue()))
+    plain[0:2] = b"S1"
+
+    refused(io.BytesIO(gzip.compress(bytes(plain))), target, "not a tar")
+
+
 def test_every_truncation_is_refused(target):
     whole = archive().getvalue()
     for size in range(0, len(whole) - 1, 97):

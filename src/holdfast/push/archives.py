@@ -362,7 +362,7 @@ def _checked_path(name: str, limits: ArchiveLimits) -> tuple[str, ...]:
     # Tar programs write `./` before relative names.
     parts = tuple(path.removeprefix("./").split("/"))
     plain = path == "." or not {"", ".", ".."}.intersection(parts)
-    if name.startswith("/") or not plain or "\\" in name or "\0" in name:
+    if not plain or "\\" in name or "\0" in name:
         raise _refused("a name in the archive leads elsewhere", entry=repr(name[:200]))
     if len(parts) > limits.depth:
         raise _refused("the archive's folders are too deep", entry=repr(name[:200]), limit=limits.depth)

@@ -179,9 +179,13 @@ def test_after_the_machine_was_started_anew_old_sessions_are_gone(connect):
     clock.ahead_ms = 10**9
     before = connect(clock=clock)
     before.announce("/brokers/b1", b"17")
+    before.claim("leader", "before")
     store = connect()
 
     assert store.read("/brokers/b1") is None
+    assert store.children("/brokers") == ()
+    assert store.read_children("/brokers") == {}
+    assert store.claim("leader", "after")
 
 
 def test_a_watch_that_fell_behind_the_log_is_still_told(connect):
