@@ -64,10 +64,8 @@ def open_segments(setup: wire.Setup, *, native: bool) -> Segments:
     if native:
         return ParquetFiles(setup.deep_store)
     if setup.deep_store.startswith("/"):
-        return ArrowDatasets(_local_source(setup.deep_store))
-    return ArrowDatasets(
-        _remote_source(open_store(StoreLocation(setup.deep_store, setup.deep_store_options)))
-    )
+        return ArrowDatasets(local_source(setup.deep_store))
+    return ArrowDatasets(remote_source(open_store(StoreLocation(setup.deep_store, setup.deep_store_options))))
 
 
 class Runner:
@@ -265,11 +263,11 @@ waits for the lock at that moment would wait for ever.
 _LOCAL = fs.LocalFileSystem()
 
 
-def _local_source(root: str) -> Source:
+def local_source(root: str) -> Source:
     return lambda path: path if path.startswith("/") else f"{root}/{path}"
 
 
-def _remote_source(store: Store) -> Source:
+def remote_source(store: Store) -> Source:
     """Whole segments, kept as long as they fit."""
     kept: OrderedDict[str, pa.Buffer] = OrderedDict()
 
@@ -323,9 +321,7 @@ def _without_nulls(footer: pq.FileMetaData) -> frozenset[str]:
         column = footer.schema.column(at)
         if "." in column.path or column.max_repetition_level:
             continue
-        statistics = [
-            footer.row_group(number).column(at).statistics for number in range(footer.num_row_groups)
-        ]
+        statistics = [group.column(at).statistics for group in groups]
         if all(one is not None and one.has_null_count and one.null_count == 0 for one in statistics):
             found.add(column.name)
     return frozenset(found)
