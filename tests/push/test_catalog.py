@@ -332,6 +332,7 @@ def test_thousands_of_segments_are_forgotten_in_batches(catalog):
 def test_metadata_is_replaced_where_a_crash_or_an_upload_left_some(catalog):
     add(catalog, "s1")
     before = catalog.load(TABLE)
+    assert catalog.segment(TABLE, "s1").crc == 1
 
     catalog.save(before, before, added={"s1": segment("s1", crc=99)})
 
