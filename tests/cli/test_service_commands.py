@@ -207,6 +207,23 @@ def test_serve_tells_people_how_to_try_it(tmp_path):
     assert rest == "stopped\n"
 
 
+def test_serve_writes_events_as_lines_of_json(tmp_path):
+    process = _serve(tmp_path, "--json", "--log", "info")
+    where = json.loads(process.stdout.readline())
+    client = Client(
+        type("Where", (), {"controller_url": where["controller"], "broker_url": where["broker"]})()
+    )
+    make_table(client, "logged")
+    process.terminate()
+    _, written = process.communicate(timeout=60)
+
+    events = [json.loads(line) for line in written.splitlines()]
+    assert events[0]["event"] == "service.started"
+    created = [one for one in events if one.get("route") == "CreateTable"]
+    assert [(one["actor"], one["status"]) for one in created] == [("anonymous", 200)]
+    assert {"time", "level", "request_id", "took_ms"} <= created[0].keys()
+
+
 def test_serve_refuses_a_wrong_configuration_in_one_line(tmp_path):
     for config in ("contrller: {}", "controller: {host: 0.0.0.0}"):
         process = _serve(tmp_path, config=config)

@@ -16,6 +16,9 @@ from harness.push_client import Client, basic, make_table, parquet
 from holdfast.clock import SystemClock
 from holdfast.config.server import Limits, Listener, Role, Tls, User
 from holdfast.errors import InvalidRequest
+from holdfast.push.catalog import Catalog
+from holdfast.push.metastore.open import open_metastore
+from holdfast.push.records import BrokerEpochs
 from holdfast.push.reports import Caller
 from holdfast.server.run import serving
 from holdfast.server.secrets import hash_secret
@@ -231,6 +234,30 @@ def test_stopping_lets_a_request_under_way_finish(tmp_path):
         state = running.service.controller.state("slow_OFFLINE")
         assert state.segments == {"a", "b"}
         assert state.lineage.entries[0].id == entry
+
+
+def test_stopping_ends_calls_that_only_wait(tmp_path):
+    ghost = open_metastore(f"sqlite:///{tmp_path}/push.db")
+    with serving(settings(tmp_path)) as running:
+        client = Client(running)
+        table = make_table(client, "waiting")
+        Catalog(ghost).announce_epoch("waiting_OFFLINE", "Broker_ghost_1", BrokerEpochs(epoch=0, applied=0))
+        entry = table.started([], ["a"])
+        table.upload("a")
+        answers = []
+        waiting = threading.Thread(
+            target=lambda: answers.append(table.end(entry, waitForBrokers=True, brokerTimeoutMs=600_000))
+        )
+        waiting.start()
+        deadline = time.monotonic() + 30
+        while table.states() != ["COMPLETED"] and time.monotonic() < deadline:
+            time.sleep(0.01)
+        began = time.monotonic()
+    waiting.join()
+    ghost.close()
+
+    assert time.monotonic() - began < 20
+    assert (answers[0].status_code, answers[0].json()["errorCode"]) == (504, "STOPPING")
 
 
 class _Jumping(SystemClock):

@@ -22,9 +22,13 @@ _PACKAGES = ("duckdb", "python_multipart", "prometheus_client", "sqlglot", "star
 @click.option("--config", metavar="FILE", help="The configuration, in YAML; without it, the defaults hold.")
 @click.option("--check", is_flag=True, help="Read the configuration, say what it means, and stop.")
 @click.option("--hash-secret", is_flag=True, help="Ask for a password or token, print its hash, and stop.")
+@click.option(
+    "--log", "log_level", type=click.Choice(("debug", "info", "warning", "error")), default="warning",
+    show_default=True, help="Which events to write to stderr, as lines of JSON.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Say where it listens as one JSON document.")
 @click.option("--debug", is_flag=True, expose_value=False, callback=remember_debug, help="Show tracebacks.")
-def serve(*, config: str | None, check: bool, hash_secret: bool, as_json: bool) -> None:
+def serve(*, config: str | None, check: bool, hash_secret: bool, log_level: str, as_json: bool) -> None:
     """Serve pushed tables: controller, broker and retention in one process.
 
     It listens on the loopback address unless the configuration says otherwise,
@@ -40,12 +44,14 @@ def serve(*, config: str | None, check: bool, hash_secret: bool, as_json: bool) 
     # Loaded here because other commands must not wait for the server's packages.
     from holdfast.config.server_file import load_settings
     from holdfast.push.metastore.open import shown_address
+    from holdfast.server.logs import write_events
     from holdfast.server.run import serving
 
     settings = load_settings(config)
     if check:
         print_json(_facts(settings)) if as_json else print_facts(_facts(settings).items())
         return
+    write_events(sys.stderr, log_level)
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())

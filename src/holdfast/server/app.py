@@ -121,7 +121,9 @@ class _Gate:
         response.headers["X-Request-Id"] = request_id
         took_ms = service.clock.elapsed_ms() - started_ms
         service.metrics.answered(self._name, declared, response.status_code, took_ms, code)
-        log.info(
+        is_change = declared.method != "GET" and not declared.is_query
+        log.log(
+            logging.INFO if is_change else logging.DEBUG,
             "http.answered",
             extra={
                 "route": declared.name, "status": response.status_code, "took_ms": took_ms,

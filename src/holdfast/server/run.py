@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from holdfast.clock import Clock, SystemClock
 from holdfast.config.push import raw_name
 from holdfast.config.server import ServerSettings
-from holdfast.errors import HoldfastError, StorageUnavailable
+from holdfast.errors import HoldfastError, OutcomeUnknown, StorageUnavailable
 from holdfast.model.lineage import EntryState, visible
 from holdfast.push.broker import Broker, BrokerSettings
 from holdfast.push.catalog import Catalog
@@ -38,6 +38,8 @@ from holdfast.storage.open import location_of, open_store
 log = logging.getLogger(__name__)
 
 _CALLS_AT_ONCE = 64
+_QUERIES_SECONDS = 10
+"""How long a stop waits for running queries before it cancels them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,8 @@ def serving(settings: ServerSettings, clock: Clock | None = None) -> Iterator[Ru
         # The ports first: whoever starts a second one by mistake is told before anything is touched.
         controller_port = _bound(opened, settings, "controller")
         broker_port = _bound(opened, settings, "broker")
-        service = open_service(settings, clock, opened, broker_port=broker_port)
+        stopping = threading.Event()
+        service = open_service(settings, clock, opened, broker_port=broker_port, stopping=stopping)
         listeners = Listeners(
             [
                 (
@@ -80,7 +83,7 @@ def serving(settings: ServerSettings, clock: Clock | None = None) -> Iterator[Ru
             initial_delay_ms=settings.retention_initial_delay_ms,
         )  # fmt: skip
         opened.callback(retention.stop)
-        opened.callback(listeners.stop)
+        opened.callback(_stop, listeners, service, stopping)
         listeners.start()
         retention.start()
         log.info("service.started", extra={"controller": controller_port.url, "broker": broker_port.url})
@@ -88,7 +91,14 @@ def serving(settings: ServerSettings, clock: Clock | None = None) -> Iterator[Ru
         log.info("service.stopping")
 
 
-def open_service(settings: ServerSettings, clock: Clock, opened: ExitStack, *, broker_port: Bound) -> Service:
+def open_service(
+    settings: ServerSettings,
+    clock: Clock,
+    opened: ExitStack,
+    *,
+    broker_port: Bound,
+    stopping: threading.Event,
+) -> Service:
     """Everything behind the routes. What `opened` holds is closed by the caller."""
     _make_folders(settings)
     metastore = open_metastore(settings.store, settings.cluster, clock=clock)
@@ -122,6 +132,7 @@ def open_service(settings: ServerSettings, clock: Clock, opened: ExitStack, *, b
         settings=ControllerSettings(rules=replace(Rules(), locks_deletes=settings.locks_deletes)),
         ask=lambda table: partial(broker.ask, table),
         fetch=sources.fetch,
+        wait=partial(_wait, stopping),
     )  # fmt: skip
     return Service(
         settings=settings,
@@ -138,6 +149,33 @@ def open_service(settings: ServerSettings, clock: Clock, opened: ExitStack, *, b
         metrics=Metrics(lambda: _figures(catalog, clock)),
         started_at_ms=clock.elapsed_ms(),
     )
+
+
+def _wait(stopping: threading.Event, seconds: float) -> None:
+    """Sleep as the controller does between two looks, but not while the service wants to stop."""
+    if stopping.wait(seconds):
+        raise OutcomeUnknown(
+            "the service stopped while the call was waiting",
+            code="STOPPING",
+            hint="look, then repeat the call",
+        )
+
+
+def _stop(listeners: Listeners, service: Service, stopping: threading.Event) -> None:
+    """Requests under way may finish, but calls that only wait end now, and queries after a while."""
+    stopping.set()
+    impatience = threading.Timer(_QUERIES_SECONDS, _cancel_queries, [service])
+    impatience.daemon = True
+    impatience.start()
+    try:
+        listeners.stop()
+    finally:
+        impatience.cancel()
+
+
+def _cancel_queries(service: Service) -> None:
+    for one in service.broker.running():
+        service.broker.cancel(one["requestId"])
 
 
 def _bound(opened: ExitStack, settings: ServerSettings, name: str) -> Bound:
