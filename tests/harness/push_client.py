@@ -89,6 +89,10 @@ class PushedTable:
     def typed(self) -> str:
         return f"{self.name}_OFFLINE"
 
+    def records(self) -> dict[str, bytes]:
+        """What the store holds of this table; others change in the background."""
+        return {path: data for path, data in self.client.records().items() if self.typed in path.split("/")}
+
     def upload(self, segment: str, rows: int = 2, headers: dict[str, str] | None = None, **params: Any):
         return self.client.call(
             "POST", "/v2/segments", params={"tableName": self.name, **params}, headers=headers or {},

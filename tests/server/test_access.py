@@ -35,6 +35,7 @@ def guarded(tmp_path_factory):
         _user("job", {"here": Role.WRITE}, is_token=True),
     )
     with serving(settings(tmp_path_factory.mktemp("guarded"), users=users, limits=FREE)) as running:
+        running.retention.stop()
         admin = Client(running, basic("admin", "admin-secret"))
         for name in ("here", "elsewhere"):
             make_table(admin, name)

@@ -27,6 +27,7 @@ bounded = settings(
 def client(tmp_path_factory):
     """A service of its own: what a request changed is found by comparing all of its records."""
     with serving(server_settings(tmp_path_factory.mktemp("described"))) as running:
+        running.retention.stop()
         client = Client(running)
         yield client
         client.close()

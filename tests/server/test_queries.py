@@ -28,6 +28,8 @@ def pushed(client):
     answer = table.revert(newest)
     assert answer.status_code == 200
     table.epoch = int(answer.headers["x-snapshot-epoch"])
+    seen = client.sql(f"SELECT 1 FROM {table.name}", queryOptions=f"minSnapshotEpoch={table.epoch}")
+    assert seen["exceptions"] == []
     return table
 
 

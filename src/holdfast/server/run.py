@@ -47,6 +47,7 @@ class Running:
     service: Service
     controller_url: str
     broker_url: str
+    retention: PeriodicRetention
     _listeners: Listeners
 
     def wait(self, stopped: threading.Event) -> None:
@@ -87,7 +88,7 @@ def serving(settings: ServerSettings, clock: Clock | None = None) -> Iterator[Ru
         listeners.start()
         retention.start()
         log.info("service.started", extra={"controller": controller_port.url, "broker": broker_port.url})
-        yield Running(service, controller_port.url, broker_port.url, listeners)
+        yield Running(service, controller_port.url, broker_port.url, retention, listeners)
         log.info("service.stopping")
 
 
@@ -132,6 +133,7 @@ def open_service(
         settings=ControllerSettings(rules=replace(Rules(), locks_deletes=settings.locks_deletes)),
         ask=lambda table: partial(broker.ask, table),
         fetch=sources.fetch,
+        check_uri=sources.check,
         wait=partial(_wait, stopping),
     )  # fmt: skip
     return Service(

@@ -1,6 +1,5 @@
 """Routes of tables and schemas."""
 
-import time
 from typing import Any
 
 from holdfast.config.push import parse_period_ms, parse_table, raw_name, unrecognized_properties
@@ -30,8 +29,6 @@ from holdfast.server.shapes import OBJECT, STATUS, TEXTS, status
 from holdfast.server.table_names import offline_name, qualified
 
 _OFFLINE = "OFFLINE"
-_BROKERS_WITHIN_MS = 5000
-_POLL_SECONDS = 0.05
 
 
 def list_tables(service: Service, call: Call) -> Reply:
@@ -90,20 +87,17 @@ def validate_table(service: Service, call: Call) -> Reply:
 
 def delete_table(service: Service, call: Call) -> Reply:
     table = offline_name(call.table, call.kind())
-    kept_ms, by = retention_ms(call), service.caller(call, table)
-    deadline_ms = service.clock.elapsed_ms() + _BROKERS_WITHIN_MS
-    while True:
-        try:
-            service.controller.delete_table(table, retention_ms=kept_ms, by=by)
-        except Conflict as error:
-            if error.facts.get("code") != "TABLE_IN_USE":
-                raise
-            if service.clock.elapsed_ms() > deadline_ms:
-                # Queries no longer find it, and retention does the rest: the call has succeeded.
-                return Reply(document=status(f"Tables: [{table}] deleted; files go once brokers let them"))
-            time.sleep(_POLL_SECONDS)
-        else:
-            return Reply(document=status(f"Tables: [{table}] deleted"))
+    text = f"Tables: [{table}] deleted"
+    try:
+        service.controller.delete_table(
+            table, retention_ms=retention_ms(call), by=service.caller(call, table)
+        )
+    except Conflict as error:
+        if error.facts.get("code") != "TABLE_IN_USE":
+            raise
+        # Queries no longer find it, and retention does the rest: the call has succeeded.
+        text += "; its files go once brokers have let go of them"
+    return Reply(document=status(text))
 
 
 def table_schema(service: Service, call: Call) -> Reply:
