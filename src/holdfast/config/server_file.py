@@ -58,7 +58,8 @@ def parse_settings(document: Mapping[str, Any], *, folder: str) -> ServerSetting
     top = _Section(document, "", folder)
     given: dict[str, Any] = {
         "cluster": top.read("cluster", _cluster),
-        "store": top.read("store", lambda text: _store(_secret(text, folder), folder)) or _store(DEFAULT_STORE, folder),
+        "store": top.read("store", lambda text: _store(_secret(text, folder), folder))
+        or _store(DEFAULT_STORE, folder),
         "deep_store": _place(top.read("deep_store", _text) or DEFAULT_DEEP_STORE, folder),
         "controller": top.section("controller", lambda part: _listener(part, 9000)),
         "broker": top.section("broker", lambda part: _listener(part, 8099)),
