@@ -20,6 +20,7 @@ from holdfast.push.controller import Controller, ControllerSettings
 from holdfast.push.deep_store import DeepStore
 from holdfast.push.metastore.open import open_metastore
 from holdfast.push.paths import lineage_path
+from holdfast.push.queries.engine import Engine
 from holdfast.push.queries.pool import PoolSettings, WorkerPool
 from holdfast.push.routing import Router
 from holdfast.push.rules import Rules
@@ -34,6 +35,7 @@ from holdfast.server.routes import broker_endpoints, controller_endpoints
 from holdfast.server.service import Service
 from holdfast.server.sources import Sources
 from holdfast.storage.open import location_of, open_store
+from holdfast.storage.store import StoreLocation
 
 log = logging.getLogger(__name__)
 
@@ -110,16 +112,7 @@ def open_service(
     catalog = Catalog(metastore, instance=f"Server_{host}_{port}")
     router = Router(catalog, broker=f"Broker_{host}_{port}", clock=clock)
     limits = settings.limits
-    engine = WorkerPool(
-        location,
-        PoolSettings(
-            workers=limits.concurrent_queries,
-            memory_bytes=limits.query_memory_bytes,
-            max_rows=limits.query_rows,
-        ),
-    )
-    opened.callback(engine.close)
-    engine.start()
+    engine = _engine(settings, location, opened)
     opened.callback(router.close)
     router.start()
     broker = Broker(
@@ -151,6 +144,30 @@ def open_service(
         metrics=Metrics(lambda: _figures(catalog, clock)),
         started_at_ms=clock.elapsed_ms(),
     )
+
+
+def _engine(settings: ServerSettings, location: StoreLocation, opened: ExitStack) -> Engine:
+    """Who runs the queries: DuckDB in processes of ours, or Spark."""
+    if settings.engine != "duckdb":
+        # Loaded here because only this engine needs Spark.
+        from holdfast.engines.spark.queries import SparkEngine
+        from holdfast.engines.spark.session import session_at
+
+        session = session_at("holdfast-broker", settings.engine)
+        opened.callback(session.stop)
+        return SparkEngine(session, open_store(location))
+    limits = settings.limits
+    pool = WorkerPool(
+        location,
+        PoolSettings(
+            workers=limits.concurrent_queries,
+            memory_bytes=limits.query_memory_bytes,
+            max_rows=limits.query_rows,
+        ),
+    )
+    opened.callback(pool.close)
+    pool.start()
+    return pool
 
 
 def _wait(stopping: threading.Event, seconds: float) -> None:
