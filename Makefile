@@ -60,7 +60,7 @@ bench: preflight $(READY)
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-header --no-emit-index-url --extra spark pyproject.toml
 lock: $(READY)
-	$(COMPILE) --extra dev requirements.in -o requirements.lock
+	$(COMPILE) --extra server --extra dev requirements.in -o requirements.lock
 	$(foreach name,$(MATRIX),$(COMPILE) --upgrade-package pyspark tests/matrix/$(name).in -o tests/matrix/$(name).lock &&) true
 
 preflight:

@@ -15,6 +15,7 @@ from bench.framework import Result, Workload, narrowed, run_workload
 from bench.machine import machine_facts
 from bench.processes import ProcessMeter
 from bench.report import print_result, write_results
+from bench.workloads.broker import QUERIES, broker
 from bench.workloads.bulk_insert import bulk_insert
 from bench.workloads.change_read import change_read
 from bench.workloads.clean import Versions, clean_deletion, clean_increment, clean_plan
@@ -33,6 +34,7 @@ _HERE = Path(__file__).resolve().parent
 _ROWS = 10_000_000
 _QUICK_ROWS = 500_000
 _BULK_ROWS_MAX = 5_000_000
+_BROKER_ROWS_MAX = 2_000_000
 _QUICK_GROUPS = (64,)
 _COMMITS = 50
 _CLEANED = Versions(partitions=100, groups=10_000, versions=100)
@@ -139,6 +141,7 @@ def _workloads(data: Path, *, rows: int, groups: Sequence[int], cleaned: Version
         clean_plan(cleaned, seconds=20.0),
         clean_increment(few=10, many=1000, groups_per_partition=10),
         clean_deletion(files=10_000),
+        *(broker(name, rows=min(rows, _BROKER_ROWS_MAX)) for name in QUERIES),
         bulk_insert(session, data, rows=min(rows, _BULK_ROWS_MAX)),
         snapshot_read(session, data, rows=min(rows, _BULK_ROWS_MAX)),
         *(

@@ -12,6 +12,9 @@ import pytest
 from holdfast import __version__
 from holdfast.cli.main import cli
 
+SERVICE = ("serve", "push", "query")
+"""Commands that are about the push service, and not about the table at a path."""
+
 
 def _commands(group=cli, words=()):
     for name, command in group.commands.items():
@@ -26,8 +29,9 @@ def test_every_command_explains_itself_with_an_example_and_has_the_shared_option
     result = run(*words, "--help")
 
     assert result.exit_code == 0
-    assert f"Example: holdfast {' '.join(words)} lake/trips" in result.stdout
-    for option in ("--json", "--storage-option KEY=VALUE", "--debug"):
+    about, options = ("", ()) if words[0] in SERVICE else (" lake/trips", ("--storage-option KEY=VALUE",))
+    assert f"Example: holdfast {' '.join(words)}{about}" in result.stdout
+    for option in ("--json", "--debug", *options):
         assert option in result.stdout
 
 
@@ -50,7 +54,8 @@ from holdfast.cli.main import cli
 try:
     cli.main(sys.argv[1:])
 except SystemExit as leaving:
-    loaded = {name for name in sys.modules if name in ("pyarrow", "numpy", "pyspark", "obstore", "rich")}
+    heavy = ("pyarrow", "numpy", "pyspark", "obstore", "rich", "duckdb", "sqlglot", "starlette", "yaml")
+    loaded = {name for name in sys.modules if name in heavy}
     print(json.dumps([leaving.code, sorted(loaded)]), file=sys.stderr)
 """
 

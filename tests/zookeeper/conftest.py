@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,9 +25,13 @@ collect_ignore_glob = [] if SERVER else ["test_*.py"]
 SESSION_TIMEOUT_MS = 1000
 
 
+pytest.register_assert_rewrite("push.metastore.promises", "push.metastore.agreement")
+
+
 @dataclass(frozen=True)
 class ZooKeeper:
     port: int
+    pid: int
 
     def settings(self, **changes: object) -> LockSettings:
         defaults = {
@@ -43,10 +48,22 @@ class ZooKeeper:
 
 @pytest.fixture(scope="session")
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
+    with _running(tmp_path_factory.mktemp("zookeeper")) as server:
+        yield server
+
+
+@pytest.fixture
+def own_zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
+    """A server that a test may stop."""
+    with _running(tmp_path_factory.mktemp("own-zookeeper")) as server:
+        yield server
+
+
+@contextmanager
+def _running(folder: Path) -> Iterator[ZooKeeper]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    folder = tmp_path_factory.mktemp("zookeeper")
     config = folder / "zoo.cfg"
     config.write_text(
         f"clientPortAddress=127.0.0.1\nclientPort={port}\ndataDir={folder}/data\n"
@@ -59,7 +76,7 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
         )
     try:
         wait_until_it_listens(process, port, log=folder / "log")
-        yield ZooKeeper(port)
+        yield ZooKeeper(port, process.pid)
     finally:
         process.terminate()
         process.wait()

@@ -24,7 +24,7 @@ def table_command(function: Function) -> Function:
     """Give a command PATH and the options that every command has."""
     for decorate in (
         click.option(
-            "--debug", is_flag=True, expose_value=False, callback=_remember, help="Show tracebacks."
+            "--debug", is_flag=True, expose_value=False, callback=remember_debug, help="Show tracebacks."
         ),
         click.option(
             "--storage-option",
@@ -68,6 +68,11 @@ def ask(question: str, *, yes: bool) -> None:
         click.confirm(question, default=False, abort=True, err=True)
 
 
+def remember_debug(context: click.Context, _parameter: click.Parameter, value: Any) -> None:
+    """The callback of --debug."""
+    context.meta[DEBUG] = bool(value)
+
+
 def limit_option(help_text: str) -> Callable[[Function], Function]:
     return click.option("--limit", type=click.IntRange(min=0), metavar="N", help=help_text)
 
@@ -101,7 +106,3 @@ def opened(path: str, storage_options: Mapping[str, str]) -> OpenTable:
     """The table at PATH. `TableNotFound` if there is none."""
     location = location_of(path, storage_options)
     return open_existing(open_store(location), location, clock=SystemClock(), host=SystemHost())
-
-
-def _remember(context: click.Context, _parameter: click.Parameter, value: Any) -> None:
-    context.meta[DEBUG] = bool(value)

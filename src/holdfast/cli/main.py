@@ -26,10 +26,13 @@ from holdfast.cli.create import create
 from holdfast.cli.failures import DONE, FAILED, INTERRUPTED, WRONG_USAGE, exit_code, one_line, printable
 from holdfast.cli.fsview import fsview
 from holdfast.cli.heartbeats import heartbeats
+from holdfast.cli.push import push
+from holdfast.cli.query import query
 from holdfast.cli.read import read
 from holdfast.cli.restore import restore, undo
 from holdfast.cli.rollbacks import rollbacks
 from holdfast.cli.savepoints import savepoint, savepoints
+from holdfast.cli.serve import serve
 from holdfast.cli.show import show
 from holdfast.cli.timeline import timeline
 from holdfast.cli.verify import repair, verify
@@ -90,9 +93,10 @@ class Program(click.Group):
 def cli() -> None:
     """Lakehouse tables, on Spark, that you can always take back.
 
-    PATH is a directory or the address of one in an object store. Every command
-    takes --json, and says with its exit code how it ended: 0 done, 1 failed or
-    declined, 2 wrong usage, 3 conflict, 4 storage, 5 damaged, 6 outcome unknown.
+    PATH is a directory or the address of one in an object store; TABLE is a
+    table of the push service. Every command takes --json, and says with its
+    exit code how it ended: 0 done, 1 failed or declined, 2 wrong usage,
+    3 conflict, 4 storage, 5 damaged, 6 outcome unknown.
     """
 
 
@@ -116,6 +120,9 @@ for _command in (
     heartbeats,
     verify,
     repair,
+    serve,
+    push,
+    query,
 ):
     cli.add_command(_command)
 

@@ -33,6 +33,19 @@ def local_session(app_name: str, *, master: str = "local[*]") -> SparkSession:
     return session
 
 
+def session_at(app_name: str, address: str) -> SparkSession:
+    """The session of a master or of a Spark Connect server; `local…` starts one here."""
+    if address.startswith("local"):
+        return local_session(app_name, master=address)
+    builder = SparkSession.builder.appName(app_name)
+    if address.startswith("sc://"):
+        remote: SparkSession = builder.remote(address).getOrCreate()
+        return remote
+    require_java()
+    session: SparkSession = builder.master(address).getOrCreate()
+    return session
+
+
 @contextmanager
 def _stderr_aside() -> Iterator[None]:
     """Let what the JVM says while it starts, and ever after, go to a file nobody has to read.

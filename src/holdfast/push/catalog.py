@@ -1,0 +1,633 @@
+"""Everything the push service knows, as values: schemas, tables, their segments and their state.
+
+A table's state spans several records. It is read as of one moment and written
+in one transaction: every writer changes the table's side record, so whoever
+finds it unchanged around a read has seen one state, and of two that decide on
+the same state one loses with `LineageChanged`.
+"""
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from holdfast.config.push import PushTable, parse_table
+from holdfast.config.push_schema import Schema, parse_schema
+from holdfast.errors import (
+    HoldfastError,
+    InvalidRequest,
+    LineageChanged,
+    Refused,
+    TableDamaged,
+    TableExists,
+    TableNotFound,
+)
+from holdfast.format.lineage import lineage_of, lineage_record
+from holdfast.format.malformed import Malformed
+from holdfast.format.segments import segment_of, segment_record
+from holdfast.format.table_configs import schema_of, schema_record, table_config_of, table_config_record
+from holdfast.format.znode import ZNRecord, decode_record, encode_record
+from holdfast.model.lineage import Lineage
+from holdfast.push.metastore.port import Change, Check, Create, Metastore, Remove, Replace, Versioned
+from holdfast.push.paths import (
+    CONFIGS,
+    SCHEMAS,
+    broker_epoch_path,
+    broker_epochs_path,
+    config_path,
+    external_view_path,
+    ideal_state_path,
+    lineage_path,
+    push_state_path,
+    schema_path,
+    segment_path,
+    segments_path,
+)
+from holdfast.push.records import (
+    BrokerEpochs,
+    decode_epochs,
+    decode_push_state,
+    empty_external_view,
+    empty_ideal_state,
+    encode_epochs,
+    encode_push_state,
+    offline_in,
+    with_segments,
+)
+from holdfast.push.segments import Segment
+from holdfast.push.state import PushState, TableState
+
+_READ_ATTEMPTS = 100
+_WRITE_ATTEMPTS = 20
+_BATCH = 500
+"""Records removed in one write; a ZooKeeper packet holds several thousand paths."""
+
+_SEGMENTS_KNOWN_MAX = 300_000
+
+_Value = TypeVar("_Value")
+
+
+class Catalog:
+    """The records of one cluster."""
+
+    def __init__(self, metastore: Metastore, *, instance: str = "Server_localhost_8098") -> None:
+        self.metastore = metastore
+        self._instance = instance
+        """The server that holds segments, in Pinot's records."""
+        self._decoded = _Decoded()
+        self._segments: dict[str, tuple[bytes, Segment]] = {}
+        self._compared: dict[str, tuple[_Placement, _Placement, frozenset[str]]] = {}
+
+    # Schemas
+
+    def schemas(self) -> tuple[str, ...]:
+        return self.metastore.children(SCHEMAS)
+
+    def schema(self, name: str) -> Schema:
+        return self._schema(name)[0]
+
+    def create_schema(self, schema: Schema) -> None:
+        try:
+            self.metastore.write([Create(schema_path(schema.name), _schema_bytes(schema))])
+        except LineageChanged as error:
+            raise TableExists(
+                "the schema exists already", schema=schema.name, code="SCHEMA_EXISTS"
+            ) from error
+
+    def replace_schema(self, schema: Schema) -> None:
+        def replace() -> None:
+            _, version = self._schema(schema.name)
+            self.metastore.write([Replace(schema_path(schema.name), _schema_bytes(schema), version)])
+
+        _until_won(replace)
+
+    def delete_schema(self, name: str) -> None:
+        """Refused while a table uses it."""
+
+        def delete() -> None:
+            _, version = self._schema(name)
+            users = [table for table in self.tables() if self._schema_name(self.table(table)) == name]
+            if users:
+                raise Refused(
+                    "a table uses the schema", schema=name, tables=", ".join(users), code="SCHEMA_IN_USE"
+                )
+            # A table that is created meanwhile changes the schema's version.
+            self.metastore.write([Remove(schema_path(name), version)])
+
+        _until_won(delete)
+
+    def schema_of(self, table: str) -> Schema:
+        """The schema of a table."""
+        return self.schema(self._schema_name(self.table(table)))
+
+    # Tables
+
+    def tables(self) -> tuple[str, ...]:
+        """Typed names of all tables, those included that are being deleted."""
+        return tuple(name for name in self.metastore.children(CONFIGS) if name.endswith("_OFFLINE"))
+
+    def table(self, table: str) -> PushTable:
+        found = self.metastore.read(config_path(table))
+        if found is None:
+            raise _no_table(table)
+        return self._config(table, found)
+
+    def create_table(self, config: PushTable) -> None:
+        """Create the table, empty. Its schema must exist."""
+        table = config.table
+
+        def create() -> None:
+            if self.metastore.read(config_path(table)) is not None:
+                raise TableExists("the table exists already", table=table, code="TABLE_EXISTS")
+            found = dict(zip(_state_paths(table), self.metastore.read_all(_state_paths(table)), strict=True))
+            former = found.pop(push_state_path(table))
+            left = [path for path, record in found.items() if record is not None]
+            if left or (former is not None and not self._is_tombstone(table, former)):
+                raise TableExists(
+                    "an earlier table of this name was not deleted to the end",
+                    table=table,
+                    left=", ".join(left),
+                    code="TABLE_EXISTS",
+                    hint="delete the table again, then create it",
+                )
+            self.metastore.write([*self._touched_schema(config), *self._new_table(config, former)])
+
+        _until_won(create)
+
+    def load(self, table: str) -> TableState:
+        """The table as it was at one moment."""
+        for _ in range(_READ_ATTEMPTS):
+            state = self._load_once(table)
+            if state is not None:
+                return state
+        raise LineageChanged(
+            "the table changes faster than it can be read", table=table, code="CAS_EXHAUSTED"
+        )
+
+    def save(
+        self,
+        before: TableState,
+        after: TableState,
+        *,
+        added: Mapping[str, Segment] | None = None,
+        forgotten: Iterable[str] = (),
+        extra: Sequence[Change] = (),
+    ) -> None:
+        """Write the step from one state to the next in one transaction, or nothing.
+
+        `added` are segments whose metadata is new or changed, `forgotten` those
+        whose metadata goes. `LineageChanged` if any record of the table is not
+        as `before` says: load again, decide again.
+        """
+        changes = self.changes(before, after, added=added, forgotten=forgotten)
+        self.metastore.write([*changes, *extra])
+
+    def save_group(
+        self, steps: Sequence[tuple[TableState, TableState]], *, extra: Sequence[Change] = ()
+    ) -> None:
+        """As `save` for several tables: all of them or none."""
+        changes = [change for before, after in steps for change in self.changes(before, after)]
+        self.metastore.write([*changes, *extra])
+
+    def changes(
+        self,
+        before: TableState,
+        after: TableState,
+        *,
+        added: Mapping[str, Segment] | None = None,
+        forgotten: Iterable[str] = (),
+    ) -> list[Change]:
+        """What `save` writes."""
+        try:
+            return self._changes(before, after, added={} if added is None else added, forgotten=forgotten)
+        except Malformed as error:
+            # Every record that was read is text; this came with the request.
+            raise InvalidRequest("the request holds what is not text", cause=str(error)) from error
+
+    def _changes(
+        self,
+        before: TableState,
+        after: TableState,
+        *,
+        added: Mapping[str, Segment],
+        forgotten: Iterable[str],
+    ) -> list[Change]:
+        assert before.table == after.table, "a step stays in its table"
+        assert added.keys() <= after.segments, "a segment that is added is in the table"
+        table, versions = after.table, before.versions
+        written: dict[str, bytes] = {push_state_path(table): encode_push_state(after.push)}
+        if after.lineage != before.lineage:
+            written[lineage_path(table)] = encode_record(lineage_record(table, after.lineage))
+        if after.config != before.config:
+            written[config_path(table)] = _config_bytes(after.config)
+        if after.segments != before.segments or not before.offline.isdisjoint(added):
+            written |= self._placements(before, after, renewed=added)
+        changes = [_put(path, data, versions[path]) for path, data in written.items()]
+        changes += [Check(path, version) for path, version in versions.items() if path not in written]
+        return changes + self._metadata_changes(table, added, forgotten)
+
+    def begin_delete(self, table: str, *, now_ms: int) -> frozenset[str]:
+        """Make the table unreadable at once, and say which segments' files may be left of it.
+
+        Repeating it is safe. The files go next, then `finish_delete`.
+        """
+
+        def begin() -> frozenset[str]:
+            found = dict(zip(_all_paths(table), self.metastore.read_all(_all_paths(table)), strict=True))
+            names = self._names_left(table, found)
+            if not names and self._is_gone(table, found):
+                raise _no_table(table)
+            self._forbid(table, found, now_ms)
+            return names
+
+        return _until_won(begin)
+
+    def finish_delete(self, table: str) -> None:
+        """Remove what is left of a table whose files are gone: metadata, then lineage and configuration.
+
+        The side record stays as a tombstone. If a table of this name is created
+        again its versions and its epoch go on from there, so whoever still
+        holds on to the old table loses. Nothing happens to a table that is not
+        being deleted: somebody else finished, and it is another one.
+        """
+
+        def finish() -> None:
+            found = dict(zip(_all_paths(table), self.metastore.read_all(_all_paths(table)), strict=True))
+            guard = push_state_path(table)
+            record = found.pop(guard)
+            if record is None or not self._is_tombstone(table, record):
+                return
+            self._forget(table, self.metastore.children(segments_path(table)), [Check(guard, record.version)])
+            removals = [Remove(path, each.version) for path, each in found.items() if each is not None]
+            if removals:
+                buried = replace(self._push_state(table, record), deletions=())
+                self.metastore.write([Replace(guard, encode_push_state(buried), record.version), *removals])
+
+        _until_won(finish)
+
+    def is_being_deleted(self, table: str) -> bool:
+        """Whether deletion has begun and no other table of this name was created since.
+
+        Files that were listed before this said yes are the deleted table's.
+        """
+        found = self.metastore.read(push_state_path(table))
+        return found is not None and self._is_tombstone(table, found)
+
+    def watch(self, table: str, changed: Callable[[], None]) -> Callable[[], None]:
+        """Be called soon after anything that decides what queries of the table see changes."""
+        ends = [
+            self.metastore.watch(path, changed)
+            for path in (
+                push_state_path(table),
+                lineage_path(table),
+                ideal_state_path(table),
+                external_view_path(table),
+                config_path(table),
+            )
+        ]
+
+        def end() -> None:
+            for each in ends:
+                each()
+
+        return end
+
+    def watch_tables(self, changed: Callable[[], None]) -> Callable[[], None]:
+        """Be called soon after a table is created, configured or deleted."""
+        return self.metastore.watch(CONFIGS, changed)
+
+    # Segments
+
+    def segment(self, table: str, name: str) -> Segment | None:
+        return self.segments(table, [name]).get(name)
+
+    def segments(self, table: str, names: Iterable[str]) -> dict[str, Segment]:
+        """The metadata of these segments; those without any are left out."""
+        wanted = list(names)
+        found = self.metastore.read_all([segment_path(table, name) for name in wanted])
+        return {
+            name: self._segment(table, name, record)
+            for name, record in zip(wanted, found, strict=True)
+            if record is not None
+        }
+
+    def all_segments(self, table: str) -> dict[str, Segment]:
+        """Every segment with metadata, whether or not it is in the table any more."""
+        found = self.metastore.read_children(segments_path(table))
+        return {name: self._segment(table, name, record) for name, record in found.items()}
+
+    def segment_names(self, table: str) -> tuple[str, ...]:
+        return self.metastore.children(segments_path(table))
+
+    def forget(self, table: str, names: Iterable[str]) -> None:
+        """Remove the metadata of segments that left the table and whose files are gone."""
+        _until_won(lambda: self._forget(table, names, []))
+
+    # Brokers
+
+    def announce_epoch(self, table: str, broker: str, epochs: BrokerEpochs) -> None:
+        """Say what a broker of this process reads; others see it while this process lives."""
+        self.metastore.announce(broker_epoch_path(table, broker), encode_epochs(epochs))
+
+    def withdraw_epoch(self, table: str, broker: str) -> None:
+        self.metastore.withdraw(broker_epoch_path(table, broker))
+
+    def broker_epochs(self, table: str) -> dict[str, BrokerEpochs]:
+        """What every living broker reads. One that cannot be understood holds everything up."""
+        found = self.metastore.read_children(broker_epochs_path(table))
+        return {broker: decode_epochs(record.data) for broker, record in found.items()}
+
+    def _schema(self, name: str) -> tuple[Schema, int]:
+        found = self.metastore.read(schema_path(name))
+        if found is None:
+            raise TableNotFound("there is no such schema", schema=name, code="SCHEMA_NOT_FOUND")
+        schema = self._decoded.get(
+            schema_path(name), found.data, lambda data: parse_schema(schema_of(decode_record(data)))
+        )
+        return schema, found.version
+
+    @staticmethod
+    def _schema_name(config: PushTable) -> str:
+        segments = config.raw.get("segmentsConfig")
+        named = segments.get("schemaName") if isinstance(segments, Mapping) else None
+        return named if isinstance(named, str) and named else config.raw_table
+
+    def _touched_schema(self, config: PushTable) -> list[Change]:
+        """Bump the schema's version, so that nobody deletes it while the table is created."""
+        name = self._schema_name(config)
+        try:
+            schema, version = self._schema(name)
+        except TableNotFound as error:
+            raise InvalidRequest(
+                "the table's schema does not exist",
+                table=config.table,
+                schema=name,
+                code="SCHEMA_NOT_FOUND",
+                hint="create the schema first",
+            ) from error
+        return [Replace(schema_path(name), _schema_bytes(schema), version)]
+
+    def _new_table(self, config: PushTable, former: Versioned | None) -> list[Change]:
+        table = config.table
+        epoch = 0 if former is None else self._push_state(table, former).epoch + 1
+        return [
+            Create(config_path(table), _config_bytes(config)),
+            Create(ideal_state_path(table), encode_record(empty_ideal_state(config))),
+            Create(external_view_path(table), encode_record(empty_external_view(config))),
+            _put(push_state_path(table), encode_push_state(PushState(epoch=epoch)), _version(former)),
+        ]
+
+    def _load_once(self, table: str) -> TableState | None:
+        """The state, or None if it changed while it was read."""
+        guard = push_state_path(table)
+        # Segments before lineage: entries hide new segments before these appear.
+        paths = (ideal_state_path(table), external_view_path(table), lineage_path(table), config_path(table))
+        first, *found, last = self.metastore.read_all([guard, *paths, guard])
+        if _version(first) != _version(last):
+            return None
+        ideal, view, lineage, config = found
+        if config is None:
+            raise _no_table(table)
+        push = self._push_state(table, first)
+        if push.deleting_since_ms is not None:
+            raise _no_table(table, hint="it is being deleted; delete it again to finish")
+        placed = self._placement(ideal_state_path(table), ideal)
+        return TableState(
+            table=table,
+            config=self._config(table, config),
+            segments=placed.segments,
+            lineage=self._lineage(table, lineage),
+            push=push,
+            versions={
+                guard: _version(first),
+                **{path: _version(record) for path, record in zip(paths, found, strict=True)},
+            },
+            offline=self._offline(placed, self._placement(external_view_path(table), view)),
+        )
+
+    def _placements(
+        self, before: TableState, after: TableState, *, renewed: Mapping[str, Segment]
+    ) -> dict[str, bytes]:
+        """Ideal state and external view with the segments of `after`."""
+        table = after.table
+        placements = {}
+        for path, empty in (
+            (ideal_state_path(table), empty_ideal_state(after.config)),
+            (external_view_path(table), empty_external_view(after.config)),
+        ):
+            found = self.metastore.read(path)
+            if _version(found) != before.versions[path]:
+                raise LineageChanged("a record changed in the meantime", path=path, hint="decide again")
+            known = empty if found is None else self._placement(path, found).record
+            placed = with_segments(known, after.segments, instance=self._instance, renewed=renewed)
+            placements[path] = encode_record(placed)
+        return placements
+
+    def _metadata_changes(
+        self, table: str, added: Mapping[str, Segment], forgotten: Iterable[str]
+    ) -> list[Change]:
+        gone = [name for name in forgotten if name not in added]
+        paths = [segment_path(table, name) for name in (*added, *gone)]
+        versions = dict(zip(paths, map(_version, self.metastore.read_all(paths)), strict=True))
+        changes: list[Change] = []
+        for name, segment in added.items():
+            path = segment_path(table, name)
+            changes.append(_put(path, encode_record(segment_record(segment)), versions[path]))
+        for name in gone:
+            path = segment_path(table, name)
+            version = versions[path]
+            if version is not None:
+                changes.append(Remove(path, version))
+        return changes
+
+    def _names_left(self, table: str, found: Mapping[str, Versioned | None]) -> frozenset[str]:
+        """Every name that a record of the table tells; one that cannot be read tells none."""
+        names = set(self.metastore.children(segments_path(table)))
+        with suppress(TableDamaged):
+            names |= self._placement(ideal_state_path(table), found[ideal_state_path(table)]).segments
+        with suppress(TableDamaged):
+            for entry in self._lineage(table, found[lineage_path(table)]).entries:
+                names.update(entry.segments_from, entry.segments_to)
+        with suppress(TableDamaged):
+            for pending in self._push_state(table, found[push_state_path(table)]).deletions:
+                names.update(pending.segments)
+        return frozenset(names)
+
+    def _forbid(self, table: str, found: Mapping[str, Versioned | None], now_ms: int) -> None:
+        """Take the table away from queries and from every other writer, in one write."""
+        guard = push_state_path(table)
+        record = found[guard]
+        try:
+            push = self._push_state(table, record)
+        except TableDamaged:
+            push = PushState()
+        placements = [found[path] for path in (ideal_state_path(table), external_view_path(table))]
+        if push.deleting_since_ms is not None and not any(placements):
+            return
+        doomed = PushState(epoch=push.epoch + 1, deletions=push.deletions, deleting_since_ms=now_ms)
+        changes = [_put(guard, encode_push_state(doomed), _version(record))]
+        for path in (ideal_state_path(table), external_view_path(table)):
+            placed = found[path]
+            if placed is not None:
+                changes.append(Remove(path, placed.version))
+        self.metastore.write(changes)
+
+    def _forget(self, table: str, names: Iterable[str], checks: Sequence[Change]) -> None:
+        wanted = [segment_path(table, name) for name in names]
+        for at in range(0, len(wanted), _BATCH):
+            paths = wanted[at : at + _BATCH]
+            found = zip(paths, self.metastore.read_all(paths), strict=True)
+            removals = [Remove(path, record.version) for path, record in found if record is not None]
+            if removals:
+                self.metastore.write([*checks, *removals])
+
+    def _is_gone(self, table: str, found: Mapping[str, Versioned | None]) -> bool:
+        """Whether of all records at most a tombstone is left."""
+        guard = push_state_path(table)
+        if any(record is not None for path, record in found.items() if path != guard):
+            return False
+        record = found[guard]
+        return record is None or self._is_tombstone(table, record)
+
+    def _is_tombstone(self, table: str, record: Versioned) -> bool:
+        try:
+            return self._push_state(table, record).deleting_since_ms is not None
+        except TableDamaged:
+            return False
+
+    def _config(self, table: str, found: Versioned) -> PushTable:
+        path = config_path(table)
+        try:
+            return self._decoded.get(
+                path, found.data, lambda data: parse_table(table_config_of(decode_record(data)))
+            )
+        except InvalidRequest as error:
+            raise TableDamaged(
+                "the table's configuration cannot be read", path=path, cause=str(error)
+            ) from error
+
+    def _placement(self, path: str, found: Versioned | None) -> "_Placement":
+        return _NOWHERE if found is None else self._decoded.get(path, found.data, _placement_of)
+
+    def _offline(self, ideal: "_Placement", view: "_Placement") -> frozenset[str]:
+        # Unchanged records are the same objects: a large table is then not gone through again.
+        known = self._compared.get(ideal.record.id)
+        if known is None or known[0] is not ideal or known[1] is not view:
+            known = self._compared[ideal.record.id] = (ideal, view, offline_in(ideal.record, view.record))
+        return known[2]
+
+    def _lineage(self, table: str, found: Versioned | None) -> Lineage:
+        if found is None:
+            return Lineage()
+        return self._decoded.get(
+            lineage_path(table), found.data, lambda data: lineage_of(decode_record(data))
+        )
+
+    def _push_state(self, table: str, found: Versioned | None) -> PushState:
+        if found is None:
+            return PushState()
+        return self._decoded.get(push_state_path(table), found.data, decode_push_state)
+
+    def _segment(self, table: str, name: str, found: Versioned) -> Segment:
+        path = segment_path(table, name)
+        # A switch reads the same thousands of records as the one before.
+        digest = hashlib.blake2b(found.data, digest_size=16).digest()
+        known = self._segments.get(path)
+        if known is not None and known[0] == digest:
+            return known[1]
+        try:
+            segment = segment_of(decode_record(found.data))
+        except Malformed as error:
+            raise _damaged(path, error) from error
+        if len(self._segments) >= _SEGMENTS_KNOWN_MAX:
+            self._segments.clear()
+        self._segments[path] = (digest, segment)
+        return segment
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Placement:
+    """An ideal state or an external view."""
+
+    record: ZNRecord
+    segments: frozenset[str]
+
+
+_NOWHERE = _Placement(ZNRecord(id=""), frozenset())
+
+
+def _placement_of(data: bytes) -> _Placement:
+    record = decode_record(data)
+    return _Placement(record, frozenset(record.maps))
+
+
+class _Decoded:
+    """The latest value of each record, so that a large one is not decoded again while it stays the same."""
+
+    _ENTRIES_MAX = 1000
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._values: dict[str, tuple[bytes, Any]] = {}
+
+    def get(self, path: str, data: bytes, decode: Callable[[bytes], _Value]) -> _Value:
+        with self._lock:
+            known = self._values.get(path)
+        if known is not None and known[0] == data:
+            value: _Value = known[1]
+            return value
+        try:
+            decoded = decode(data)
+        except Malformed as error:
+            raise _damaged(path, error) from error
+        with self._lock:
+            self._values.pop(path, None)
+            self._values[path] = (data, decoded)
+            while len(self._values) > self._ENTRIES_MAX:
+                del self._values[next(iter(self._values))]
+        return decoded
+
+
+def _until_won(attempt: Callable[[], _Value]) -> _Value:
+    """Read, decide and write again as long as somebody else was faster."""
+    for _ in range(_WRITE_ATTEMPTS - 1):
+        try:
+            return attempt()
+        except LineageChanged:
+            continue
+    return attempt()
+
+
+def _state_paths(table: str) -> tuple[str, ...]:
+    return (ideal_state_path(table), external_view_path(table), lineage_path(table), push_state_path(table))
+
+
+def _all_paths(table: str) -> tuple[str, ...]:
+    return (*_state_paths(table), config_path(table))
+
+
+def _put(path: str, data: bytes, version: int | None) -> Change:
+    """The first write of a record is a creation: a version that means "any" would erase another's."""
+    return Create(path, data) if version is None else Replace(path, data, version)
+
+
+def _version(record: Versioned | None) -> int | None:
+    return None if record is None else record.version
+
+
+def _config_bytes(config: PushTable) -> bytes:
+    return encode_record(table_config_record(config.table, config.raw))
+
+
+def _schema_bytes(schema: Schema) -> bytes:
+    return encode_record(schema_record(schema.name, schema.raw))
+
+
+def _no_table(table: str, *, hint: str = "") -> TableNotFound:
+    return TableNotFound("there is no such table", table=table, code="TABLE_NOT_FOUND", hint=hint)
+
+
+def _damaged(path: str, error: Exception) -> HoldfastError:
+    return TableDamaged("a record cannot be read", path=path, cause=str(error))

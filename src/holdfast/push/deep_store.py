@@ -1,0 +1,199 @@
+"""The deep store: the files of all segments, and for a while those of deleted ones.
+
+A segment's file is `<table>/<encoded segment>__<token>.parquet`. The token is
+new for every upload, so a path never means two contents: who holds a path reads
+what it meant, and who deletes one deletes nothing newer. A deleted file moves
+to `Deleted_Segments/<table>/`, where its name says until when it stays.
+"""
+
+import datetime as dt
+import hashlib
+import io
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import BinaryIO
+from urllib.parse import unquote_plus
+
+from holdfast.config.push import raw_name
+from holdfast.errors import InvalidRequest, TableDamaged
+from holdfast.push.segments import check_segment_name, encoded_name
+from holdfast.storage.store import Store, StoredFile
+
+DELETED = "Deleted_Segments"
+
+_UNTIL = "__RETENTION_UNTIL__"
+_MINUTE = "%Y%m%d%H%M"
+_MINUTE_MS = 60_000
+_LAST_MINUTE_MS = 253_402_300_740_000
+"""The end of the year 9999: further no calendar goes."""
+_TOKEN = re.compile(r"[A-Za-z0-9-]{1,64}")
+_ENDING = re.compile(r"(?P<segment>.+)__(?P<token>[A-Za-z0-9-]{1,64})\.(?:parquet|tar\.gz)")
+_DELETED_NAME = re.compile(rf".+{_UNTIL}(?P<until>[0-9]{{12}})")
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFile:
+    """A file that is whole and durable in the deep store."""
+
+    path: str
+    size_bytes: int
+    digest: str
+    """SHA-256, in hexadecimal."""
+
+
+class DeepStore:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def put(
+        self,
+        table: str,
+        segment: str,
+        source: "os.PathLike[str] | BinaryIO | bytes",
+        *,
+        token: str,
+        is_opaque: bool = False,
+    ) -> SegmentFile:
+        """Keep a segment's bytes, durable when it returns. `token` must be new for every call."""
+        check_segment_name(segment)
+        assert _TOKEN.fullmatch(token), "a token is a short plain word"
+        ending = "tar.gz" if is_opaque else "parquet"
+        path = f"{raw_name(table)}/{encoded_name(segment)}__{token}.{ending}"
+        with _opened(source) as content, self._store.upload(path) as sink:
+            size, digest = _copy(content, sink)
+        return SegmentFile(path, size, digest)
+
+    def open(self, path: str) -> BinaryIO:
+        """A seekable source. `FileNotFoundError` if the file is gone."""
+        return self._store.open(path)
+
+    def stat(self, path: str) -> StoredFile | None:
+        return self._store.stat(path)
+
+    def uri(self, path: str) -> str:
+        """How another program names the file."""
+        return self._store.uri(path)
+
+    def verify(self, path: str, *, size_bytes: int, digest: str = "") -> None:
+        """Refuse a file that is not what was put; without a digest only its size is looked at."""
+        found = self._store.stat(path)
+        if found is None:
+            raise TableDamaged("a segment's file is missing", path=path)
+        if found.size != size_bytes:
+            raise TableDamaged(
+                "a segment's file has another size", path=path, size_bytes=found.size, expected=size_bytes
+            )
+        if digest and self.digest(path) != digest:
+            raise TableDamaged("a segment's file has other bytes than were put", path=path)
+
+    def digest(self, path: str) -> str:
+        with self._store.open(path) as source:
+            return _copy(source, None)[1]
+
+    def retire(self, path: str, *, until_ms: int | None) -> None:
+        """Take a file out of its table: into the deleted area until then, or away if None.
+
+        Repeating it is safe; so is a crash in between, after which the file is
+        in both places.
+        """
+        table, slash, name = path.partition("/")
+        if not slash or "/" in name or table == DELETED:
+            raise InvalidRequest("not the file of a segment", path=path)
+        if until_ms is not None:
+            self._copy_to(f"{DELETED}/{table}/{name}{_UNTIL}{_minute(until_ms)}", path)
+        self._store.delete(path)
+
+    def files(self, table: str) -> Iterator[StoredFile]:
+        """Every file of a table, whether or not a record names it; the deleted area is not in it."""
+        return self._store.walk(raw_name(table))
+
+    def deleted_files(self, table: str) -> Iterator[StoredFile]:
+        return self._store.walk(f"{DELETED}/{raw_name(table)}")
+
+    def tables_with_deleted_files(self) -> tuple[str, ...]:
+        return tuple(path.rpartition("/")[2] for path in self._store.folder(DELETED).folders)
+
+    def expired(self, table: str, *, now_ms: int, limit: int = 1000) -> tuple[str, ...]:
+        """Files of the deleted area whose time has come, oldest names first."""
+        found = []
+        for file in self.deleted_files(table):
+            match = _DELETED_NAME.fullmatch(file.path)
+            if match is not None and _minute_ms(match["until"]) <= now_ms:
+                found.append(file.path)
+                if len(found) == limit:
+                    break
+        return tuple(found)
+
+    def remove_deleted(self, paths: tuple[str, ...]) -> tuple[str, ...]:
+        """Delete files of the deleted area for good; those that would not go."""
+        for path in paths:
+            if not path.startswith(f"{DELETED}/"):
+                raise InvalidRequest("not a file of the deleted area", path=path)
+        return self._store.delete_all(paths)
+
+    def sweep_leftovers(self) -> tuple[str, ...]:
+        """Remove what killed uploads left half-written."""
+        return self._store.sweep_leftovers()
+
+    def prune(self, table: str) -> None:
+        """Remove the empty folders of a table that is gone."""
+        self._store.prune(raw_name(table))
+
+    def _copy_to(self, target: str, path: str) -> None:
+        try:
+            with self._store.open(path) as source, self._store.upload(target) as sink:
+                _copy(source, sink)
+        except FileExistsError:
+            return  # An earlier attempt died before it could delete the original.
+        except FileNotFoundError:
+            return
+
+
+def segment_of_file(path: str) -> str | None:
+    """The segment a file belongs to, by its name; None if it is none of a segment."""
+    match = _ENDING.fullmatch(path.rpartition("/")[2])
+    if match is None:
+        return None
+    name = unquote_plus(match["segment"])
+    return name if encoded_name(name) == match["segment"] else None
+
+
+@contextmanager
+def _opened(source: "os.PathLike[str] | BinaryIO | bytes") -> Iterator[BinaryIO]:
+    if isinstance(source, bytes):
+        yield io.BytesIO(source)
+    elif isinstance(source, os.PathLike):
+        with open(source, "rb") as file:
+            yield file
+    else:
+        yield source
+
+
+def _copy(source: BinaryIO, sink: BinaryIO | None) -> tuple[int, str]:
+    digest = hashlib.sha256()
+    size = 0
+    while chunk := source.read(_CHUNK):
+        digest.update(chunk)
+        size += len(chunk)
+        if sink is not None:
+            sink.write(chunk)
+    return size, digest.hexdigest()
+
+
+def _minute(until_ms: int) -> str:
+    """The first whole minute that is not before; names say no more than minutes."""
+    rounded = min(-(-until_ms // _MINUTE_MS) * _MINUTE_MS, _LAST_MINUTE_MS)
+    return dt.datetime.fromtimestamp(rounded / 1000, dt.UTC).strftime(_MINUTE)
+
+
+def _minute_ms(text: str) -> int:
+    try:
+        moment = dt.datetime.strptime(text, _MINUTE).replace(tzinfo=dt.UTC)
+    except ValueError:
+        # Not a moment: whoever wrote it, nobody here decided that it may go.
+        return 1 << 62
+    return int(moment.timestamp()) * 1000

@@ -1,0 +1,199 @@
+"""Drafts: the next state of a table while a rule is putting it together."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from hashlib import sha256
+from types import MappingProxyType
+
+from holdfast.errors import Conflict, InvalidRequest, Refused
+from holdfast.model.lineage import EntryState, Lineage, LineageEntry, visible
+from holdfast.push.reports import Caller, Changes
+from holdfast.push.rules import Decision, Rules
+from holdfast.push.snapshots import details_of
+from holdfast.push.state import EntryDetails, PendingDeletion, TableState, Tombstone
+
+_LISTED = 10
+"""So many names stand in a message; thousands would help nobody."""
+
+
+class Draft:
+    """The next state while a rule is putting it together."""
+
+    def __init__(self, state: TableState, *, now_ms: int, retention_ms: int | None = None) -> None:
+        self.before = state
+        self.now_ms = now_ms
+        kept = state.config.deleted_retention_ms
+        self._retention_ms = kept if retention_ms is None else retention_ms
+        self._epoch = state.push.epoch
+        self._removed: list[str] = []
+        self._reaped: list[str] = []
+        self.entries = {entry.id: entry for entry in state.lineage.entries}
+        self.details = dict(state.push.details)
+        self.tombstones = dict(state.push.tombstones)
+        self.pins = state.push.pins
+
+    def put(self, entry: LineageEntry) -> None:
+        self.entries[entry.id] = entry
+
+    def drop(self, entry_id: str) -> None:
+        """Take the entry out of the lineage and remember how it ended."""
+        entry = self.entries.pop(entry_id)
+        self.details.pop(entry_id, None)
+        ended = EntryState.COMPLETED if entry.state is EntryState.COMPLETED else EntryState.REVERTED
+        self.tombstones[entry_id] = Tombstone(state=ended, at_ms=self.now_ms)
+
+    def publish(self, entry_id: str, *, ended_at_ms: int) -> None:
+        """What queries see changes with this entry: an epoch of its own."""
+        details = self.details.get(entry_id) or EntryDetails(started_at_ms=ended_at_ms)
+        self.details[entry_id] = replace(
+            details, ended_at_ms=ended_at_ms, epoch=self._epoch + 1, replaced_epoch=self._epoch
+        )
+        self._epoch += 1
+
+    def finalise(self, entry_id: str) -> None:
+        """Say that the entry's hidden side is going; one that was dropped needs no saying."""
+        if entry_id not in self.entries:
+            return
+        details = self.details.get(entry_id) or EntryDetails(started_at_ms=0)
+        self.details[entry_id] = replace(details, finalised=True)
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Take from the table those of the names that it has."""
+        present = [name for name in dict.fromkeys(names) if name in self.before.segments]
+        known = frozenset(self._removed)
+        self._removed += [name for name in present if name not in known]
+
+    def reap(self, names: Iterable[str]) -> None:
+        """Let go of segments that have metadata, perhaps a file, and no place in the table."""
+        self._reaped += names
+
+    def decision(self, *, entry_ids: tuple[str, ...] = ()) -> Decision:
+        before = self.before
+        removed = tuple(self._removed)
+        lineage = Lineage(ordered(self.entries.values()), before.lineage.custom)
+        segments = before.segments.difference(removed) if removed else before.segments
+        epoch = self._epoch
+        # Brokers acknowledge epochs, and the files wait for that: a removal needs one of its own
+        # even when the segments were hidden, for somebody may be reading an older snapshot.
+        if epoch == before.push.epoch and (removed or seen_by_queries(before) != visible(segments, lineage)):
+            epoch += 1
+        deletions = before.push.deletions
+        if removed or self._reaped:
+            waiting = PendingDeletion(
+                segments=(*removed, *self._reaped),
+                epoch=epoch,
+                since_ms=self.now_ms,
+                retention_ms=self._retention_ms,
+            )
+            deletions = (*deletions, waiting)
+        push = replace(
+            before.push,
+            epoch=epoch,
+            details=MappingProxyType(self.details),
+            deletions=deletions,
+            tombstones=MappingProxyType(self.tombstones),
+            pins=self.pins,
+        )
+        after = replace(before, lineage=lineage, segments=segments, push=push)
+        return Decision(after=after, removed=removed, entry_ids=entry_ids)
+
+
+def changes(before: TableState, decision: Decision) -> Changes:
+    """What the decision changes, for a dry run and for the audit."""
+    after = decision.after
+    old, new = (visible(state.segments, state.lineage) for state in (before, after))
+    was, now = (frozenset(state.lineage.entries) for state in (before, after))
+    return Changes(
+        table=before.table,
+        shown=tuple(sorted(new - old)),
+        hidden=tuple(sorted((old - new) & after.segments)),
+        removed=decision.removed,
+        entries_before=tuple(entry for entry in before.lineage.entries if entry not in now),
+        entries_after=tuple(entry for entry in after.lineage.entries if entry not in was),
+        epoch_before=before.push.epoch,
+        epoch_after=after.push.epoch,
+    )
+
+
+def ordered(entries: Iterable[LineageEntry]) -> tuple[LineageEntry, ...]:
+    """Oldest change first; the id decides between equals, as in Pinot."""
+    return tuple(sorted(entries, key=lambda entry: (entry.changed_at_ms, entry.id)))
+
+
+def seen_by_queries(state: TableState) -> frozenset[str]:
+    return visible(state.segments, state.lineage)
+
+
+def entry_time(lineage: Lineage, now_ms: int, rules: Rules) -> int:
+    """Now, or just after the newest entry if this clock is behind the one that wrote it."""
+    newest = max((entry.changed_at_ms for entry in lineage.entries), default=0)
+    return max(now_ms, newest + 1) if rules.times_rise else now_ms
+
+
+def ended_before(state: TableState, entry_id: str, wanted: EntryState, rules: Rules) -> Decision:
+    """The answer for an entry that retention has removed since."""
+    tombstone = state.push.tombstones.get(entry_id) if rules.remembers_ended else None
+    if tombstone is None:
+        raise unknown_entry(state, entry_id)
+    if tombstone.state is wanted:
+        return Decision(after=state, entry_ids=(entry_id,), already=True)
+    if wanted is EntryState.COMPLETED:
+        raise reverted_entry(entry_id)
+    raise Refused(
+        "the snapshot before the push is gone",
+        entry=entry_id,
+        code="REVERT_SOURCE_GONE",
+        hint="retention removed it: push the older data again",
+    )
+
+
+def check_online(state: TableState, names: Sequence[str], rules: Rules) -> None:
+    waiting = [name for name in names if name in state.offline] if rules.all_replicas else []
+    if waiting:
+        raise Conflict(
+            "segments are not online on every replica",
+            segments=few(waiting),
+            count=len(waiting),
+            code="TO_NOT_ONLINE",
+            hint="wait, and end the push again",
+        )
+
+
+def check_owner(state: TableState, entry_id: str, by: Caller) -> None:
+    owner = details_of(state, entry_id).actor
+    if not by.operator and owner and owner != by.actor:
+        raise Refused(
+            "the push belongs to somebody else",
+            entry=entry_id,
+            owner=owner,
+            code="FOREIGN_ENTRY",
+            hint="let an operator do it",
+        )
+
+
+def unknown_entry(state: TableState, entry_id: str) -> InvalidRequest:
+    return InvalidRequest(
+        "the table has no such lineage entry",
+        table=state.table,
+        entry=entry_id,
+        code="ENTRY_NOT_FOUND",
+        hint="list the lineage",
+    )
+
+
+def reverted_entry(entry_id: str) -> Refused:
+    return Refused(
+        "the push was reverted",
+        entry=entry_id,
+        code="ENTRY_REVERTED",
+        hint="start a new push, with new segment names",
+    )
+
+
+def few(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_LISTED])
+    return shown if len(names) <= _LISTED else f"{shown} and {len(names) - _LISTED} more"
+
+
+def digest_of(text: str) -> str:
+    return sha256(text.encode()).hexdigest()

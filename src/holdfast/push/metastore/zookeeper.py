@@ -1,0 +1,447 @@
+"""Records in ZooKeeper, at Pinot's places, for several machines.
+
+Every write is one transaction with exact versions. A read goes to whichever
+server this process is connected to, which may lag behind others but never goes
+back for one session; after a watch fired, a `sync` makes it catch up first.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import (
+    BadVersionError,
+    ConnectionLoss,
+    KazooException,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    OperationTimeoutError,
+    RolledBackError,
+    RuntimeInconsistency,
+    SessionExpiredError,
+)
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import KazooState
+from kazoo.retry import KazooRetry
+from kazoo.security import CREATOR_ALL_ACL
+
+from holdfast.errors import HoldfastError, InvalidRequest, OutcomeUnknown, StorageUnavailable, TableDamaged
+from holdfast.format.malformed import Malformed
+from holdfast.format.znode import PLAIN_BYTES_MAX, compressed, expanded
+from holdfast.push.metastore.notifier import Notifier
+from holdfast.push.metastore.port import Change, Check, Create, Remove, Replace, Versioned
+from holdfast.push.metastore.records import (
+    RECORD_BYTES_MAX,
+    check_changes,
+    check_path,
+    check_record,
+    lost_race,
+    too_large,
+)
+
+log = logging.getLogger(__name__)
+
+SESSION_TIMEOUT_S = 15.0
+_CONNECT_TIMEOUT_S = 15.0
+_ANSWER_TIMEOUT_S = 20.0
+_PACKET_BYTES = 1_048_575
+"""The server drops the connection of who sends more, which looks like an outage."""
+_PACKET_MARGIN = 24_576
+_CHANGE_OVERHEAD = 64
+_CLAIMS = "/HOLDFAST/CLAIMS"
+_IN_FLIGHT = 200
+_UNDECIDED = (ConnectionLoss, OperationTimeoutError, SessionExpiredError, KazooTimeoutError)
+
+
+class ZookeeperMetastore:
+    """A `Metastore` below `<path>/<cluster>` of an ensemble.
+
+    With `credentials`, as `user:password`, only who has the same may read or
+    change what is created here; without, everybody who reaches the ensemble may.
+    """
+
+    def __init__(
+        self,
+        hosts: str,
+        path: str,
+        cluster: str,
+        *,
+        credentials: str | None = None,
+        session_timeout_s: float = SESSION_TIMEOUT_S,
+        connect_timeout_s: float = _CONNECT_TIMEOUT_S,
+        answer_timeout_s: float = _ANSWER_TIMEOUT_S,
+    ) -> None:
+        self._hosts = hosts
+        self._root = f"{path}/{cluster}"
+        check_path(self._root)
+        # A command is not repeated blindly: a change that happened would look like a lost race.
+        self._client = KazooClient(
+            hosts=hosts,
+            timeout=session_timeout_s,
+            connection_retry=KazooRetry(max_tries=-1, delay=0.05, max_delay=1.0),
+            command_retry=KazooRetry(max_tries=0),
+            auth_data=None if credentials is None else [("digest", credentials)],
+            default_acl=None if credentials is None else CREATOR_ALL_ACL,
+        )
+        self._answer_timeout_s = answer_timeout_s
+        self._notifier = Notifier("holdfast-metastore-zookeeper")
+        self._watches = _Watches(self)
+        self._lock = threading.Lock()
+        self._announced: dict[str, bytes] = {}
+        self._is_lost = False
+        self._start(connect_timeout_s)
+
+    def read(self, path: str) -> Versioned | None:
+        return self.read_all([path])[0]
+
+    def read_all(self, paths: Sequence[str]) -> list[Versioned | None]:
+        # One session's requests are answered in their order, so they need not wait for each other.
+        found: list[Versioned | None] = []
+        for at in range(0, len(paths), _IN_FLIGHT):
+            chunk = paths[at : at + _IN_FLIGHT]
+            with self._errors():
+                answers = [self._client.get_async(self._node(path)) for path in chunk]
+                found += [self._versioned(path, answer) for path, answer in zip(chunk, answers, strict=True)]
+        return found
+
+    def children(self, path: str) -> tuple[str, ...]:
+        with self._errors():
+            try:
+                return tuple(sorted(self._wait(self._client.get_children_async(self._node(path)))))
+            except NoNodeError:
+                return ()
+
+    def read_children(self, path: str) -> Mapping[str, Versioned]:
+        names = self.children(path)
+        found = self.read_all([f"{path.rstrip('/')}/{name}" for name in names])
+        return {name: record for name, record in zip(names, found, strict=True) if record is not None}
+
+    def write(self, changes: Sequence[Change]) -> None:
+        check_changes(changes, RECORD_BYTES_MAX)
+        if not changes:
+            return
+        for change in changes:
+            # To the server a negative version means any; here it means none.
+            if not isinstance(change, Create) and change.version is not None and change.version < 0:
+                raise lost_race(change.path, expected=change.version, found=self._found_version(change.path))
+        packed = self._packed(changes)
+        with self._errors():
+            self._make_parents(changes)
+        if not self._client.connected:
+            raise self._unavailable(ConnectionLoss())
+        transaction = self._client.transaction()
+        operations = [operation for change in changes for operation in self._add(transaction, change, packed)]
+        try:
+            results = self._wait(transaction.commit_async())
+        except _UNDECIDED as error:
+            raise OutcomeUnknown(
+                "ZooKeeper went away before it confirmed a change",
+                hosts=self._hosts,
+                cause=type(error).__name__,
+                hint="read the table again: it tells whether the change happened",
+            ) from error
+        except KazooException as error:
+            raise self._unavailable(error) from error
+        self._check_results(operations, results)
+
+    def watch(self, path: str, changed: Callable[[], None]) -> Callable[[], None]:
+        check_path(path)
+        end_telling = self._notifier.watch(path, changed)
+        try:
+            with self._errors():
+                end_watching = self._watches.add(path)
+        except HoldfastError:
+            end_telling()
+            raise
+
+        def end() -> None:
+            end_telling()
+            end_watching()
+
+        return end
+
+    def announce(self, path: str, data: bytes) -> None:
+        check_record(path, data, PLAIN_BYTES_MAX)
+        with self._lock:
+            with self._errors():
+                self._put_ephemeral(path, data)
+            self._announced[path] = data
+
+    def withdraw(self, path: str) -> None:
+        check_path(path)
+        with self._lock:
+            if self._announced.pop(path, None) is None:
+                return
+            with self._errors():
+                self._delete_ours(self._node(path))
+
+    def claim(self, name: str, owner: str) -> bool:
+        path = f"{_CLAIMS}/{name}"
+        check_path(path)
+        node = self._node(path)
+        with self._errors():
+            try:
+                self._wait(self._client.create_async(node, owner.encode(), ephemeral=True, makepath=True))
+            except NodeExistsError:
+                return self._holds(node, owner)
+            return True
+
+    def is_connected(self) -> bool:
+        return not self._is_lost and self._client.state == KazooState.CONNECTED
+
+    def close(self) -> None:
+        self._client.remove_listener(self._on_state)
+        self._watches.close()
+        self._client.stop()
+        self._client.close()
+        self._notifier.close()
+
+    def _start(self, timeout_s: float) -> None:
+        try:
+            self._client.start(timeout=timeout_s)
+        except (KazooException, KazooTimeoutError) as error:
+            self._client.stop()
+            self._client.close()
+            raise self._unavailable(error) from error
+        self._client.add_listener(self._on_state)
+
+    def _on_state(self, state: str) -> None:
+        """Called by the client's own thread, which must not wait for an answer."""
+        if state == KazooState.LOST:
+            self._is_lost = True
+            log.warning("metastore.session_lost", extra={"hosts": self._hosts})
+        elif state == KazooState.CONNECTED:
+            self._client.handler.spawn(self._return)
+
+    def _return(self) -> None:
+        """A new session knows nothing of what the lost one announced."""
+        try:
+            with self._lock:
+                if self._is_lost:
+                    for path, data in self._announced.items():
+                        self._put_ephemeral(path, data)
+                    self._is_lost = False
+            self._watches.renew()
+            # Changes may have gone unheard meanwhile.
+            self._notifier.tell_all()
+        except (KazooException, KazooTimeoutError, HoldfastError) as error:
+            # The next connection tries again.
+            log.warning("metastore.session_not_renewed", extra={"cause": type(error).__name__})
+
+    def _node(self, path: str) -> str:
+        return self._root + path.rstrip("/")
+
+    def _packed(self, changes: Sequence[Change]) -> dict[str, bytes]:
+        """The data to be written, so compressed that all of it fits one packet."""
+        data = {change.path: change.data for change in changes if isinstance(change, Create | Replace)}
+        packed = {
+            path: compressed(content) if len(content) > PLAIN_BYTES_MAX else content
+            for path, content in data.items()
+        }
+        limit = _PACKET_BYTES - _PACKET_MARGIN
+        overhead = sum(_CHANGE_OVERHEAD + len(self._node(change.path).encode()) for change in changes)
+        for path in sorted(packed, key=lambda path: len(packed[path]), reverse=True):
+            if overhead + sum(map(len, packed.values())) <= limit:
+                break
+            if packed[path] is data[path]:
+                packed[path] = compressed(data[path])
+        total = overhead + sum(map(len, packed.values()))
+        if total > limit:
+            largest = max(packed, key=lambda path: len(packed[path]), default=changes[0].path)
+            raise too_large(largest, size_bytes=total, limit_bytes=limit)
+        return packed
+
+    def _make_parents(self, changes: Sequence[Change]) -> None:
+        parents = {
+            self._node(change.path).rpartition("/")[0]
+            for change in changes
+            if isinstance(change, Create) or (isinstance(change, Check) and change.version is None)
+        }
+        for parent in sorted(parents):
+            self._wait(self._client.ensure_path_async(parent))
+
+    def _add(self, transaction: Any, change: Change, packed: Mapping[str, bytes]) -> Iterator[Change]:
+        """The operations of one change; as many times the change as there are operations."""
+        node = self._node(change.path)
+        match change:
+            case Create():
+                transaction.create(node, packed[change.path])
+            case Replace():
+                transaction.set_data(node, packed[change.path], version=change.version)
+            case Remove():
+                transaction.delete(node, version=change.version)
+            case Check(version=None):
+                # There is no check for absence; what can be created was absent.
+                transaction.create(node, b"")
+                yield change
+                transaction.delete(node, version=0)
+            case Check():
+                transaction.check(node, version=change.version)
+        yield change
+
+    def _check_results(self, operations: Sequence[Change], results: Sequence[object]) -> None:
+        failures = [
+            (change, result)
+            for change, result in zip(operations, results, strict=True)
+            if isinstance(result, Exception)
+            and not isinstance(result, RolledBackError | RuntimeInconsistency)
+        ]
+        for change, failure in failures:
+            expected = None if isinstance(change, Create) else change.version
+            if isinstance(failure, BadVersionError | NoNodeError | NodeExistsError):
+                raise lost_race(change.path, expected=expected, found=self._found_version(change.path))
+            if isinstance(failure, NotEmptyError):
+                raise InvalidRequest("the record has others below it", path=change.path)
+            raise self._unavailable(failure)
+        assert not any(isinstance(result, Exception) for result in results), "one failure explains the others"
+
+    def _found_version(self, path: str) -> int | None:
+        """For the message only."""
+        found = self.read(path)
+        return None if found is None else found.version
+
+    def _put_ephemeral(self, path: str, data: bytes) -> None:
+        node = self._node(path)
+        while True:
+            try:
+                self._wait(self._client.create_async(node, data, ephemeral=True, makepath=True))
+            except NodeExistsError:
+                pass
+            else:
+                return
+            try:
+                stat = self._wait(self._client.exists_async(node))
+                if stat is None:
+                    continue
+                if stat.ephemeralOwner == self._session_id():
+                    self._wait(self._client.set_async(node, data, version=stat.version))
+                    return
+                # Left by a session that has not ended yet, of this process or of another.
+                self._wait(self._client.delete_async(node, version=stat.version))
+            except (NoNodeError, BadVersionError):
+                continue
+
+    def _delete_ours(self, node: str) -> None:
+        try:
+            stat = self._wait(self._client.exists_async(node))
+            if stat is not None and stat.ephemeralOwner == self._session_id():
+                self._wait(self._client.delete_async(node, version=stat.version))
+        except (NoNodeError, BadVersionError):
+            pass
+
+    def _holds(self, node: str, owner: str) -> bool:
+        try:
+            data, stat = self._wait(self._client.get_async(node))
+        except NoNodeError:
+            return False
+        return bool(stat.ephemeralOwner == self._session_id() and data == owner.encode())
+
+    def _versioned(self, path: str, answer: Any) -> Versioned | None:
+        try:
+            data, stat = self._wait(answer)
+        except NoNodeError:
+            return None
+        if not data:
+            # A folder: no record is empty.
+            return None
+        try:
+            return Versioned(expanded(data), stat.version)
+        except Malformed as error:
+            raise TableDamaged("a record cannot be read", path=path, cause=str(error)) from error
+
+    def _wait(self, answer: Any) -> Any:
+        return answer.get(timeout=self._answer_timeout_s)
+
+    def _session_id(self) -> int:
+        known = self._client.client_id
+        return 0 if known is None else int(known[0])
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (KazooException, KazooTimeoutError) as error:
+            raise self._unavailable(error) from error
+
+    def _unavailable(self, error: Exception) -> StorageUnavailable:
+        return StorageUnavailable(
+            "ZooKeeper did not answer", hosts=self._hosts, cause=str(error) or type(error).__name__
+        )
+
+
+class _Watches:
+    """One watch of the server for each path, and one for what is directly below it.
+
+    They fire once; then this process catches up with the leader, is told, and
+    asks to be told again.
+    """
+
+    def __init__(self, store: ZookeeperMetastore) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._paths: dict[int, str] = {}
+        self._count = 0
+        self._is_closed = False
+
+    def add(self, path: str) -> Callable[[], None]:
+        with self._lock:
+            self._count += 1
+            number = self._count
+            self._paths[number] = path
+        try:
+            self._arm(path)
+        except BaseException:
+            self._paths.pop(number, None)
+            raise
+        return lambda: self._end(number)
+
+    def _end(self, number: int) -> None:
+        # The server's watch stays until it fires, and is then not renewed.
+        with self._lock:
+            self._paths.pop(number, None)
+
+    def renew(self) -> None:
+        with self._lock:
+            paths = set(self._paths.values())
+        for path in paths:
+            self._arm(path)
+
+    def close(self) -> None:
+        self._is_closed = True
+
+    def _arm(self, path: str) -> None:
+        client = self._store._client
+        node = self._store._node(path)
+        wait = self._store._wait
+        wait(client.exists_async(node, watch=self._fired))
+        try:
+            below = wait(client.get_children_async(node, watch=self._fired))
+        except NoNodeError:
+            return
+        for answer in [client.exists_async(f"{node}/{name}", watch=self._fired) for name in below]:
+            wait(answer)
+
+    def _fired(self, event: Any) -> None:
+        if self._is_closed or event.path is None:
+            return
+        # Called by the client's own thread, which must not wait for an answer.
+        self._store._client.handler.spawn(self._follow, event.path)
+
+    def _follow(self, node: str) -> None:
+        path = node.removeprefix(self._store._root)
+        try:
+            # Whoever made the change may have told this process in another way already.
+            self._store._wait(self._store._client.sync_async(node))
+            with self._lock:
+                paths = set(self._paths.values())
+                touched = [each for each in paths if path == each or path.startswith(f"{each}/")]
+            for each in touched:
+                self._arm(each)
+        except (KazooException, KazooTimeoutError) as error:
+            # When the connection is back everything is looked at again.
+            log.debug("metastore.watch_not_renewed", extra={"path": path, "cause": type(error).__name__})
+        self._store._notifier.tell([path])

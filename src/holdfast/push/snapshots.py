@@ -1,0 +1,193 @@
+"""Snapshots: the earlier and later contents of a table that one call can bring back.
+
+They are derived from the lineage: undoing the completed entries, newest first,
+gives what was seen before each; redoing reverted ones gives what was taken back.
+Nothing is stored twice.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from holdfast.model.lineage import EntryState, LineageEntry, visible
+from holdfast.push.state import EntryDetails, TableState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """One content of the table whose segments are all still there."""
+
+    position: int
+    """0 is what queries see, 1 the one before it, and so on; -1 is what a redo would show."""
+    epoch: int
+    """The epoch at which it was last published."""
+    entry_id: str | None
+    """The entry that published it; None if that entry is gone or there was none."""
+    published_at_ms: int | None
+    segments: frozenset[str]
+    steps: tuple[str, ...]
+    """The entries to revert, newest first, or to redo, oldest first, to get here."""
+    pinned_until_ms: int | None = None
+
+    @property
+    def is_current(self) -> bool:
+        return self.position == 0
+
+
+def snapshots(state: TableState) -> tuple[Snapshot, ...]:
+    """Every content that can be had, newest first: what can be redone, what is seen, what was before."""
+    return (*reversed(redoable(state)), *retained(state))
+
+
+def retained(state: TableState) -> tuple[Snapshot, ...]:
+    """What queries see, then what each rollback step would show, as far back as all segments exist."""
+    published = completed(state)
+    found = [_snapshot(state, 0, published, visible(state.segments, state.lineage), ())]
+    for entry in reversed(published):
+        last = found[-1]
+        before = (last.segments - frozenset(entry.segments_to)) | frozenset(entry.segments_from)
+        if details_of(state, entry.id).finalised or not before <= state.segments:
+            break
+        steps = (*last.steps, entry.id)
+        found.append(_snapshot(state, len(found), published[: -len(steps)], before, steps))
+    return tuple(found)
+
+
+def redoable(state: TableState) -> tuple[Snapshot, ...]:
+    """What each redo would show, nearest first."""
+    found: list[Snapshot] = []
+    for entry in state.lineage.entries:
+        steps = redo_steps(state, entry) if entry.state is EntryState.REVERTED else None
+        if steps is None:
+            continue
+        segments = visible(state.segments, state.lineage)
+        for step in steps:
+            segments = (segments - frozenset(step.segments_from)) | frozenset(step.segments_to)
+        details = details_of(state, entry.id)
+        found.append(
+            Snapshot(
+                position=-len(steps),
+                epoch=details.epoch or 0,
+                entry_id=entry.id,
+                published_at_ms=details.ended_at_ms,
+                segments=segments,
+                steps=tuple(step.id for step in steps),
+                pinned_until_ms=state.push.pins.get(details.epoch or 0),
+            )
+        )
+    return tuple(sorted(found, key=lambda snapshot: (-snapshot.position, snapshot.epoch)))
+
+
+def redo_steps(state: TableState, entry: LineageEntry) -> tuple[LineageEntry, ...] | None:
+    """The reverted entries to complete again, oldest first, the last being `entry`.
+
+    None if one of them cannot be.
+    """
+    steps: list[LineageEntry] = []
+    seen = set(visible(state.segments, state.lineage))
+    waiting = [entry]
+    while waiting:
+        entry = waiting[-1]
+        if entry in steps:
+            waiting.pop()
+            continue
+        if not _may_redo(state, entry) or len(waiting) > len(state.lineage.entries):
+            return None
+        missing = next((name for name in entry.segments_from if name not in seen), None)
+        if missing is None:
+            seen.difference_update(entry.segments_from)
+            seen.update(entry.segments_to)
+            steps.append(waiting.pop())
+            continue
+        provider = _reverted_with(state, missing)
+        if provider is None or provider in steps:
+            return None
+        waiting.append(provider)
+    return tuple(steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Surplus:
+    """Snapshots beyond the number that a table keeps."""
+
+    entry_ids: tuple[str, ...] = ()
+    """The entries that could no longer be reverted, or redone, without them."""
+    segments: tuple[str, ...] = ()
+    """Segments that no other snapshot needs."""
+
+
+def surplus_snapshots(state: TableState, *, room: int, now_ms: int) -> Surplus:
+    """The snapshots before the newest `room`. A pin keeps a snapshot and every newer one: the way to it."""
+    known = retained(state)
+    pins = [each.position for each in known if (each.pinned_until_ms or 0) > now_ms]
+    going = known[max(room, 1, *(position + 1 for position in pins)) :]
+    needed = frozenset[str]().union(*(each.segments for each in known[: len(known) - len(going)]))
+    reachable = frozenset[str]().union(*(each.segments for each in going))
+    return Surplus(
+        entry_ids=tuple(each.steps[-1] for each in going), segments=tuple(sorted(reachable - needed))
+    )
+
+
+def completed(state: TableState) -> tuple[LineageEntry, ...]:
+    """The completed entries in the order in which they were published."""
+    return tuple(entry for entry in state.lineage.entries if entry.state is EntryState.COMPLETED)
+
+
+def details_of(state: TableState, entry_id: str) -> EntryDetails:
+    """What is remembered of an entry; an entry that Pinot wrote has no details."""
+    return state.push.details.get(entry_id) or EntryDetails(started_at_ms=0)
+
+
+def was_published(state: TableState, entry: LineageEntry) -> bool:
+    """Whether queries saw its new side once."""
+    return details_of(state, entry.id).epoch is not None
+
+
+def pinned(state: TableState, now_ms: int) -> frozenset[str]:
+    """Segments of every snapshot that somebody pinned, and of those on the way to it."""
+    known = snapshots(state) if state.push.pins else ()
+    pins = [each.position for each in known if (each.pinned_until_ms or 0) > now_ms]
+    first, last = min(pins, default=0), max(pins, default=0)
+    kept = (each.segments for each in known if pins and first <= each.position <= last)
+    return frozenset[str]().union(*kept)
+
+
+def _may_redo(state: TableState, entry: LineageEntry) -> bool:
+    return (
+        entry.state is EntryState.REVERTED
+        and was_published(state, entry)
+        and not details_of(state, entry.id).finalised
+        and state.segments.issuperset(entry.segments_to)
+    )
+
+
+def _reverted_with(state: TableState, name: str) -> LineageEntry | None:
+    """The entry whose redo would bring the segment back."""
+    return next((entry for entry in _newest_first(state) if name in entry.segments_to), None)
+
+
+def _newest_first(state: TableState) -> Iterator[LineageEntry]:
+    return (e for e in reversed(state.lineage.entries) if e.state is EntryState.REVERTED)
+
+
+def _snapshot(
+    state: TableState,
+    position: int,
+    published: tuple[LineageEntry, ...],
+    segments: frozenset[str],
+    steps: tuple[str, ...],
+) -> Snapshot:
+    """The snapshot that the last of `published` made; without one, the one before the next entry."""
+    entry = published[-1] if published else None
+    details = details_of(state, entry.id) if entry else None
+    epoch = details.epoch if details else None
+    if epoch is None:
+        epoch = details_of(state, steps[-1]).replaced_epoch if steps else state.push.epoch
+    return Snapshot(
+        position=position,
+        epoch=epoch or 0,
+        entry_id=entry.id if entry else None,
+        published_at_ms=entry.changed_at_ms if entry else None,
+        segments=segments,
+        steps=steps,
+        pinned_until_ms=state.push.pins.get(epoch or 0),
+    )

@@ -1,0 +1,220 @@
+"""Routes of the broker: SQL in Pinot's shape."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from holdfast.config.server import Role
+from holdfast.errors import InvalidRequest
+from holdfast.push.queries.failures import QueryError, QueryFailed
+from holdfast.push.queries.options import split_options
+from holdfast.server.auth import Access, On
+from holdfast.server.endpoints import (
+    DATABASE_HEADER,
+    Answer,
+    BodyKind,
+    Call,
+    Endpoint,
+    Parameter,
+    Reply,
+    flag,
+    header,
+    path_parameter,
+)
+from holdfast.server.errors import AccessDenied
+from holdfast.server.service import Service
+from holdfast.server.shapes import OBJECT
+
+_SUCCESS = "-1"
+
+
+class QueryBody(msgspec.Struct, rename="camel", frozen=True):
+    sql: str
+    query_options: str = ""
+    trace: bool = False
+
+
+def query(service: Service, call: Call) -> Reply:
+    body = call.read(QueryBody)
+    return _answered(service, call, body.sql, body.query_options)
+
+
+def query_by_get(service: Service, call: Call) -> Reply:
+    return _answered(service, call, call.needed("sql"), call.text("queryOptions") or "")
+
+
+def controller_query(service: Service, call: Call) -> Reply:
+    """As the broker, but a missing statement is an exception in the body, as in Pinot."""
+    try:
+        body = call.read(QueryBody)
+    except InvalidRequest as error:
+        return _reply(service, call, _failed(QueryFailed(QueryError.JSON_PARSING, str(error))))
+    return _answered(service, call, body.sql, body.query_options)
+
+
+def controller_get(service: Service, call: Call) -> Reply:
+    sql = call.text("sql")
+    if sql is None:
+        return _reply(service, call, _failed(QueryFailed(QueryError.JSON_PARSING, "there is no sql")))
+    return _answered(service, call, sql, call.text("queryOptions") or "")
+
+
+def validate_syntax(service: Service, call: Call) -> Reply:
+    body = call.read(QueryBody)
+    failure = service.broker.check(body.sql)
+    if failure is None:
+        return Reply(document={"validationSuccessful": True})
+    return Reply(
+        document={
+            "validationSuccessful": False,
+            "errorCode": failure["errorCode"],
+            "errorMessage": failure["message"],
+        }
+    )
+
+
+def running(service: Service, call: Call) -> Reply:
+    """The user's own queries; everybody's for an operator of all tables."""
+    sees_all = call.principal.may_everywhere(Role.OPERATE)
+    found = service.broker.running()
+    return Reply(document=[one for one in found if sees_all or one.get("principal") == call.principal.name])
+
+
+def cancel(service: Service, call: Call) -> Reply:
+    wanted = call.needed("id")
+    owners = {one.get("requestId"): one.get("principal") for one in service.broker.running()}
+    is_allowed = call.principal.may_everywhere(Role.OPERATE) or owners.get(wanted) == call.principal.name
+    if not is_allowed or not service.broker.cancel(wanted):
+        raise InvalidRequest("no such query is running", query=wanted[:80], code="QUERY_NOT_FOUND")
+    return Reply(document={"status": f"Cancelled query: {wanted}"})
+
+
+def _answered(service: Service, call: Call, sql: str, options: str) -> Reply:
+    try:
+        given = split_options(options)
+    except QueryFailed as error:
+        return _reply(service, call, _failed(error))
+    answer = service.broker.answer(
+        sql, given, call.principal, request_id=call.request_id, database=call.database
+    )
+    return _reply(service, call, answer)
+
+
+def _reply(service: Service, call: Call, answer: Mapping[str, Any]) -> Reply:
+    exceptions = answer.get("exceptions") or []
+    code = str(exceptions[0]["errorCode"]) if exceptions else _SUCCESS
+    service.metrics.queries.labels(code).inc()
+    if code == str(QueryError.ACCESS_DENIED.value):
+        raise AccessDenied(exceptions[0]["message"], code="ACCESS_DENIED")
+    headers = {"X-Pinot-Error-Code": code}
+    if "snapshotEpoch" in answer:
+        headers["X-Snapshot-Epoch"] = str(answer["snapshotEpoch"])
+    if not exceptions or not call.flag("Pinot-Use-Http-Status-For-Errors"):
+        return Reply(document=answer, headers=headers)
+    kind = QueryError(int(code))
+    # A status other than 200 comes with the fields of every other error, beside Pinot's.
+    told = {
+        "code": kind.http_status,
+        "error": exceptions[0]["message"],
+        "errorCode": kind.name,
+        "details": {},
+        "requestId": call.request_id,
+    }
+    return Reply(document={**answer, **told}, headers=headers, status=kind.http_status)
+
+
+def _failed(error: QueryFailed) -> dict[str, Any]:
+    """The answer to a request that never became a query."""
+    return {
+        "exceptions": [{"errorCode": error.code.value, "message": error.text}],
+        "numServersQueried": 0,
+        "numServersResponded": 0,
+        "numRowsResultSet": 0,
+        "partialResult": False,
+        "numGroupsLimitReached": False,
+        "timeUsedMs": 0,
+        "numDocsScanned": 0,
+        "totalDocs": 0,
+        "traceInfo": {},
+    }
+
+
+_ACCESS = Access(Role.READ, On.SOME)
+_BY_STATUS = header(
+    "Pinot-Use-Http-Status-For-Errors", "Tell failed queries by status, rather than 200.", ("true",)
+)
+_HEADERS = (DATABASE_HEADER, _BY_STATUS, header("X-Correlation-Id", "Of the client; passed over."))
+_BY_GET = (
+    Parameter("sql", "The statement.", is_required=True),
+    Parameter("queryOptions", "key=value, with ; between them."),
+    flag("trace", "Accepted for Pinot's clients; changes nothing."),
+    *_HEADERS,
+)
+_ANSWER = Answer(
+    about="The rows, or the exceptions of a query that failed.",
+    schema={
+        "type": "object",
+        "required": ["exceptions", "numServersQueried", "numServersResponded"],
+        "properties": {
+            "exceptions": {"type": "array"},
+            "numServersQueried": {"type": "integer"},
+            "numServersResponded": {"type": "integer"},
+        },
+    },
+)
+_BODY = "The statement and its options."
+_BY_STATUS_ONLY = {
+    404: "Only on request by header: unknown table.",
+    408: "Only on request by header: too slow.",
+}
+
+
+def _sql_routes(path: str, name: str) -> tuple[Endpoint, Endpoint]:
+    return (
+        Endpoint(
+            method="POST", path=path, name=name, access=_ACCESS, handle=query, is_query=True,
+            about="Answer a query.", parameters=_HEADERS, body=BodyKind.JSON, body_type=QueryBody,
+            body_about=_BODY, answer=_ANSWER, refusals=_BY_STATUS_ONLY,
+        ),
+        Endpoint(
+            method="GET", path=path, name=f"{name}ByGet", access=_ACCESS, handle=query_by_get, is_query=True,
+            about="Answer a query.", parameters=_BY_GET, answer=_ANSWER, refusals=_BY_STATUS_ONLY,
+        ),
+    )  # fmt: skip
+
+
+BROKER_ENDPOINTS = (
+    *_sql_routes("/query/sql", "Query"),
+    *_sql_routes("/query", "QueryMultiStage"),
+    Endpoint(
+        method="POST", path="/query/sql/validateSyntax", name="ValidateSyntax", access=_ACCESS,
+        handle=validate_syntax, about="Whether a statement can be read; nothing runs.",
+        parameters=(DATABASE_HEADER,), body=BodyKind.JSON, body_type=QueryBody, body_about=_BODY,
+        answer=Answer(about="Whether it can.", schema=OBJECT),
+    ),
+    Endpoint(
+        method="DELETE", path="/query/{id}", name="CancelQuery", access=_ACCESS, handle=cancel,
+        about="Stop a running query of one's own.", parameters=(path_parameter("id", "Its requestId."),),
+        answer=Answer(about="Stopped.", schema=OBJECT), refusals={404: "No such query is running."},
+    ),
+    Endpoint(
+        method="GET", path="/queries", name="GetRunningQueries", access=_ACCESS, handle=running,
+        about="The running queries of the user.", answer=Answer(about="By id.", schema={"type": "array"}),
+    ),
+)  # fmt: skip
+
+CONTROLLER_ENDPOINTS = (
+    Endpoint(
+        method="POST", path="/sql", name="ControllerQuery", access=_ACCESS, handle=controller_query,
+        is_query=True, about="Answer a query through the controller.", parameters=_HEADERS,
+        body=BodyKind.OPTIONAL_JSON, body_type=QueryBody, body_about=_BODY, answer=_ANSWER,
+        refusals=_BY_STATUS_ONLY,
+    ),
+    Endpoint(
+        method="GET", path="/sql", name="ControllerQueryByGet", access=_ACCESS, handle=controller_get,
+        is_query=True, about="Answer a query through the controller.",
+        parameters=(Parameter("sql", "The statement."), *_BY_GET[1:]), answer=_ANSWER,
+        refusals=_BY_STATUS_ONLY,
+    ),
+)  # fmt: skip

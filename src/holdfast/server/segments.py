@@ -1,0 +1,301 @@
+"""Routes of segments: listing, metadata, download, delete. Uploads have a module of their own."""
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from typing import Any, BinaryIO, cast
+
+from holdfast.config.server import Role
+from holdfast.errors import InvalidRequest
+from holdfast.format.segments import ColumnDescription, Creation, SegmentDescription, segment_record
+from holdfast.format.znode import decode_record
+from holdfast.model.segment import Segment
+from holdfast.push.archives import pack_segment
+from holdfast.push.paths import external_view_path
+from holdfast.server.auth import Access
+from holdfast.server.endpoints import (
+    DATABASE_HEADER,
+    PRECISE_HEADER,
+    TABLE,
+    TYPE,
+    Answer,
+    BodyKind,
+    Call,
+    Endpoint,
+    Parameter,
+    Reply,
+    flag,
+    path_parameter,
+)
+from holdfast.server.service import Service
+from holdfast.server.shapes import OBJECT, STATUS, status
+from holdfast.server.table_names import offline_name
+from holdfast.server.tables import RETENTION, retention_ms
+
+_SPOOLED_BYTES = 16 * 1024 * 1024
+_CHUNK = 1024 * 1024
+
+
+def list_segments(service: Service, call: Call) -> Reply:
+    table = offline_name(call.table, call.kind())
+    start_ms, end_ms = _range(call)
+    names = service.controller.select(
+        table,
+        start_ms=start_ms,
+        end_ms=end_ms,
+        exclude_replaced=call.flag("excludeReplacedSegments"),
+        exclude_overlapping=call.flag("excludeOverlapping"),
+    )
+    return Reply(document=[{"OFFLINE": list(names)}])
+
+
+def select_segments(service: Service, call: Call) -> Reply:
+    table = offline_name(call.table, call.kind())
+    start_ms, end_ms = _range(call)
+    names = service.controller.select(
+        table,
+        start_ms=start_ms,
+        end_ms=end_ms,
+        exclude_replaced=True,
+        exclude_overlapping=call.flag("excludeOverlapping"),
+    )
+    return Reply(document=[{"OFFLINE": list(names)}])
+
+
+def segment_metadata(service: Service, call: Call) -> Reply:
+    return Reply(document=_flat(_segment(service, call)))
+
+
+def all_metadata(service: Service, call: Call) -> Reply:
+    return Reply(document={name: _flat(one) for name, one in _segments(service, call).items()})
+
+
+def all_crc(service: Service, call: Call) -> Reply:
+    return Reply(document={name: str(one.crc) for name, one in _segments(service, call).items()})
+
+
+def servers(service: Service, call: Call) -> Reply:
+    table = offline_name(call.table, call.kind())
+    service.catalog.table(table)
+    view = service.catalog.metastore.read(external_view_path(table))
+    found: dict[str, list[str]] = {}
+    for name, holders in ({} if view is None else decode_record(view.data).maps).items():
+        for server in holders:
+            found.setdefault(server, []).append(name)
+    return Reply(document=[{"tableName": table, "serverToSegmentsMap": found}])
+
+
+def download(service: Service, call: Call) -> Reply:
+    """The archive of a segment, made anew from its file and its record."""
+    segment = _segment(service, call)
+    if "://" in segment.uri:
+        raise InvalidRequest(
+            "the bytes of the segment are elsewhere", segment=segment.name, uri=segment.uri,
+            code="SEGMENT_NOT_FOUND",
+        )  # fmt: skip
+    try:
+        source = service.deep_store.open(segment.uri)
+    except FileNotFoundError as error:
+        raise _not_found(segment.name) from error
+    archive = source if segment.is_opaque else _packed(service, call, segment, source)
+    return Reply(chunks=_chunks(archive), media_type="application/octet-stream")
+
+
+def delete_segment(service: Service, call: Call) -> Reply:
+    return _deleted(
+        service, call, offline_name(call.table, None), (call.needed("segment"),), "Segment deleted"
+    )
+
+
+def delete_segments(service: Service, call: Call) -> Reply:
+    table = offline_name(call.table, call.kind(is_needed=True))
+    named = tuple(name for name in call.texts("segments") if name.strip())
+    names = named or service.controller.select(table)
+    return _deleted(service, call, table, names, f"{len(names)} segments deleted")
+
+
+def delete_chosen(service: Service, call: Call) -> Reply:
+    table = offline_name(call.table, call.kind(is_needed=True))
+    start_ms, end_ms = _range(call)
+    if start_ms is None or end_ms is None:
+        raise InvalidRequest(
+            "a time range is needed", code="PARAMETER_MISSING", hint="give startTimestamp and endTimestamp"
+        )
+    names = service.controller.select(
+        table,
+        start_ms=start_ms,
+        end_ms=end_ms,
+        exclude_replaced=call.flag("excludeReplacedSegments"),
+        exclude_overlapping=call.flag("excludeOverlapping"),
+    )
+    return _deleted(service, call, table, names, f"{len(names)} segments deleted")
+
+
+def delete_listed(service: Service, call: Call) -> Reply:
+    names = tuple(call.read(list[str]))
+    table = offline_name(call.table, call.kind())
+    return _deleted(service, call, table, names, f"{len(names)} segments deleted")
+
+
+def _deleted(service: Service, call: Call, table: str, names: tuple[str, ...], text: str) -> Reply:
+    kept_ms = retention_ms(call)
+    if names:
+        by = service.caller(call, table)
+        service.controller.delete_segments(table, names, retention_ms=kept_ms, by=by)
+    return Reply(document=status(text))
+
+
+def _segment(service: Service, call: Call) -> Segment:
+    table = offline_name(call.table, call.kind())
+    name = call.needed("segment")
+    found = service.catalog.segment(table, name)
+    if found is None:
+        service.catalog.table(table)
+        raise _not_found(name)
+    return found
+
+
+def _segments(service: Service, call: Call) -> Mapping[str, Segment]:
+    return service.controller.segments(offline_name(call.table, call.kind()))
+
+
+def _range(call: Call) -> tuple[int | None, int | None]:
+    start_ms, end_ms = call.whole("startTimestamp"), call.whole("endTimestamp")
+    if start_ms is not None and end_ms is not None and start_ms >= end_ms:
+        raise InvalidRequest(
+            "the time range ends before it starts", start=start_ms, end=end_ms, code="PARAMETER_INVALID"
+        )
+    return start_ms, end_ms
+
+
+def _flat(segment: Segment) -> dict[str, Any]:
+    """The record of a segment as one map of texts, as Pinot shows it."""
+    record = segment_record(segment)
+    return {**record.simple, **{key: dict(value) for key, value in record.maps.items()}}
+
+
+def _packed(service: Service, call: Call, segment: Segment, source: BinaryIO) -> BinaryIO:
+    table = offline_name(call.table, call.kind())
+    schema = service.catalog.schema_of(table)
+    description = SegmentDescription(
+        name=segment.name,
+        table=table,
+        docs=segment.docs,
+        time_column=service.catalog.table(table).time_column,
+        start_ms=segment.start_ms,
+        end_ms=segment.end_ms,
+        columns=tuple(
+            ColumnDescription(
+                name=one.name,
+                type=one.type.value,
+                kind=one.kind.value,
+                is_single=not one.is_array,
+                range=segment.columns.get(one.name),
+            )
+            for one in schema.fields.values()
+        ),
+    )
+    spool = cast("BinaryIO", tempfile.SpooledTemporaryFile(max_size=_SPOOLED_BYTES))  # noqa: SIM115
+    creation = Creation(segment.crc, segment.created_ms)
+    with source:
+        pack_segment(spool, description, creation, source, size_bytes=segment.size_bytes)
+    spool.seek(0)
+    return spool
+
+
+def _chunks(archive: BinaryIO) -> Iterator[bytes]:
+    with closing(archive):
+        while chunk := archive.read(_CHUNK):
+            yield chunk
+
+
+def _not_found(name: str) -> InvalidRequest:
+    return InvalidRequest("there is no such segment", segment=name, code="SEGMENT_NOT_FOUND")
+
+
+_SEGMENT = path_parameter("segment", "A segment's name.")
+_START = Parameter("startTimestamp", "Inclusive, in milliseconds since the epoch.", kind="integer")
+_END = Parameter("endTimestamp", "Exclusive, in milliseconds since the epoch.", kind="integer")
+_OVERLAPPING = flag("excludeOverlapping", "Leave out what only overlaps the range.")
+_REPLACED = flag("excludeReplacedSegments", "Only what queries see.")
+_COMMON = (TABLE, TYPE, DATABASE_HEADER)
+_MISSING = {404: "The table or the segment is not known."}
+_LOCKED = {
+    **_MISSING,
+    409: "A lineage entry needs a segment (precise statuses).",
+    500: "A lineage entry needs a segment, as Pinot answers. Or a bug.",
+}
+_DELETED = Answer(about="Deleted.", schema=STATUS)
+_BY_TYPE = Answer(about="Names by type.", schema={"type": "array", "items": OBJECT})
+
+ENDPOINTS = (
+    Endpoint(
+        method="GET", path="/segments/{table}", name="GetSegments", access=Access(Role.READ),
+        handle=list_segments, about="The segments of a table.",
+        parameters=(*_COMMON, _REPLACED, _START, _END, _OVERLAPPING), answer=_BY_TYPE, refusals=_MISSING,
+    ),
+    Endpoint(
+        method="GET", path="/segments/{table}/select", name="SelectSegments", access=Access(Role.READ),
+        handle=select_segments, about="The segments that queries see in a time range.",
+        parameters=(*_COMMON, _START, _END, _OVERLAPPING), answer=_BY_TYPE, refusals=_MISSING,
+    ),
+    Endpoint(
+        method="GET", path="/segments/{table}/crc", name="GetCrc", access=Access(Role.READ), handle=all_crc,
+        about="The checksum of every segment.", parameters=_COMMON,
+        answer=Answer(about="By segment.", schema=OBJECT), refusals=_MISSING,
+    ),
+    Endpoint(
+        method="GET", path="/segments/{table}/servers", name="GetServers", access=Access(Role.READ),
+        handle=servers, about="Which server holds which segments.", parameters=_COMMON,
+        answer=Answer(about="By server.", schema={"type": "array", "items": OBJECT}), refusals=_MISSING,
+    ),
+    Endpoint(
+        method="GET", path="/segments/{table}/zkmetadata", name="GetAllMetadata", access=Access(Role.READ),
+        handle=all_metadata, about="The record of every segment.", parameters=_COMMON,
+        answer=Answer(about="By segment.", schema=OBJECT), refusals=_MISSING,
+    ),
+    Endpoint(
+        method="GET", path="/segments/{table}/{segment}/metadata", name="GetMetadata",
+        access=Access(Role.READ), handle=segment_metadata, about="The record of a segment.",
+        parameters=(*_COMMON, _SEGMENT), answer=Answer(about="Its fields.", schema=OBJECT),
+        refusals=_MISSING,
+    ),
+    Endpoint(
+        method="GET", path="/segments/{table}/{segment}", name="DownloadSegment", access=Access(Role.READ),
+        handle=download, about="A segment as a tar.gz, as Pinot packs it.",
+        parameters=(*_COMMON, _SEGMENT),
+        answer=Answer(about="The archive.", schema={"type": "string", "format": "binary"},
+                      media_type="application/octet-stream"),
+        refusals=_MISSING,
+    ),
+    Endpoint(
+        method="DELETE", path="/segments/{table}/choose", name="DeleteChosenSegments",
+        access=Access(Role.OPERATE), handle=delete_chosen, about="Delete the segments of a time range.",
+        parameters=(
+            *_COMMON, PRECISE_HEADER, _REPLACED, _START, _END, RETENTION,
+            flag("excludeOverlapping", "Leave out what only overlaps the range.", default=True),
+        ),
+        answer=_DELETED, refusals=_LOCKED,
+    ),
+    Endpoint(
+        method="DELETE", path="/segments/{table}/{segment}", name="DeleteSegment",
+        access=Access(Role.OPERATE), handle=delete_segment, about="Delete a segment.",
+        parameters=(TABLE, _SEGMENT, DATABASE_HEADER, PRECISE_HEADER, RETENTION), answer=_DELETED,
+        refusals=_LOCKED,
+    ),
+    Endpoint(
+        method="DELETE", path="/segments/{table}", name="DeleteSegments", access=Access(Role.OPERATE),
+        handle=delete_segments, about="Delete segments; all of them, if none is named.",
+        parameters=(
+            *_COMMON, PRECISE_HEADER, RETENTION,
+            Parameter("segments", "A segment's name. Repeats.", is_repeated=True),
+        ),
+        answer=_DELETED, refusals=_LOCKED,
+    ),
+    Endpoint(
+        method="POST", path="/segments/{table}/delete", name="DeleteListedSegments",
+        access=Access(Role.OPERATE), handle=delete_listed, about="Delete the segments in the body.",
+        parameters=(*_COMMON, PRECISE_HEADER, RETENTION), body=BodyKind.JSON, body_type=list[str],
+        body_about="Names.", answer=_DELETED, refusals=_LOCKED,
+    ),
+)  # fmt: skip

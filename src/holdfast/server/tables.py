@@ -1,0 +1,314 @@
+"""Routes of tables and schemas."""
+
+from typing import Any
+
+from holdfast.config.push import parse_period_ms, parse_table, raw_name, unrecognized_properties
+from holdfast.config.push_schema import parse_schema
+from holdfast.config.server import Role
+from holdfast.errors import Conflict, InvalidRequest
+from holdfast.format.znode import decode_record
+from holdfast.model.lineage import visible
+from holdfast.model.segment import Segment
+from holdfast.push.paths import external_view_path
+from holdfast.server.auth import Access, On
+from holdfast.server.endpoints import (
+    DATABASE_HEADER,
+    TABLE,
+    TYPE,
+    Answer,
+    BodyKind,
+    Call,
+    Endpoint,
+    Parameter,
+    Reply,
+    flag,
+    path_parameter,
+)
+from holdfast.server.service import Service
+from holdfast.server.shapes import OBJECT, STATUS, TEXTS, status
+from holdfast.server.table_names import offline_name, qualified
+
+_OFFLINE = "OFFLINE"
+
+
+def list_tables(service: Service, call: Call) -> Reply:
+    if call.kind() == "REALTIME":
+        return Reply(document={"tables": []})
+    names = {raw_name(table) for table in service.catalog.tables()}
+    return Reply(document={"tables": sorted(name for name in names if call.may(Role.READ, name))})
+
+
+def table_config(service: Service, call: Call) -> Reply:
+    table = offline_name(call.table, call.kind())
+    return Reply(document={_OFFLINE: dict(service.catalog.table(table).raw)})
+
+
+def create_table(service: Service, call: Call) -> Reply:
+    config = _config(call)
+    table = parse_table(config).table
+    call.require(Role.ADMIN, table)
+    service.controller.create_table(config, by=service.caller(call, table))
+    return Reply(
+        document={
+            "unrecognizedProperties": unrecognized_properties(config),
+            **status(f"Table {table} successfully added"),
+        }
+    )
+
+
+def update_table(service: Service, call: Call) -> Reply:
+    config = _config(call)
+    table = offline_name(call.table, None)
+    if parse_table(config).table != table:
+        raise InvalidRequest(
+            "the name in the body is not the one in the path", table=table, code="NAME_MISMATCH"
+        )
+    service.controller.update_table(config, by=service.caller(call, table))
+    return Reply(
+        document={
+            "unrecognizedProperties": unrecognized_properties(config),
+            **status(f"Table config updated for {raw_name(table)}"),
+        }
+    )
+
+
+def validate_table(service: Service, call: Call) -> Reply:
+    config = _config(call)
+    parsed = parse_table(config)
+    call.require(Role.READ, parsed.table)
+    return Reply(
+        document={
+            _OFFLINE: dict(parsed.raw),
+            "unrecognizedProperties": unrecognized_properties(config),
+            "warnings": list(parsed.warnings),
+        }
+    )
+
+
+def delete_table(service: Service, call: Call) -> Reply:
+    table = offline_name(call.table, call.kind())
+    text = f"Tables: [{table}] deleted"
+    try:
+        service.controller.delete_table(
+            table, retention_ms=retention_ms(call), by=service.caller(call, table)
+        )
+    except Conflict as error:
+        if error.facts.get("code") != "TABLE_IN_USE":
+            raise
+        # Queries no longer find it, and retention does the rest: the call has succeeded.
+        text += "; its files go once brokers have let go of them"
+    return Reply(document=status(text))
+
+
+def table_schema(service: Service, call: Call) -> Reply:
+    table = offline_name(call.table, None)
+    return Reply(document=dict(service.catalog.schema_of(table).raw))
+
+
+def list_schemas(service: Service, call: Call) -> Reply:
+    return Reply(document=[name for name in service.catalog.schemas() if call.may(Role.READ, name)])
+
+
+def show_schema(service: Service, call: Call) -> Reply:
+    return Reply(document=dict(service.catalog.schema(call.table).raw))
+
+
+def add_schema(service: Service, call: Call) -> Reply:
+    schema = _schema(call)
+    name = parse_schema(schema).name
+    call.require(Role.ADMIN, name)
+    service.controller.put_schema(schema, override=call.flag("override"), by=service.caller(call, name))
+    return Reply(document={"unrecognizedProperties": {}, **status(f"{name} successfully added")})
+
+
+def update_schema(service: Service, call: Call) -> Reply:
+    schema = _schema(call)
+    if parse_schema(schema).name != call.table:
+        raise InvalidRequest(
+            "the name in the body is not the one in the path", schema=call.table, code="NAME_MISMATCH"
+        )
+    service.catalog.schema(call.table)
+    service.controller.put_schema(schema, override=True, by=service.caller(call, call.table))
+    return Reply(document={"unrecognizedProperties": {}, **status(f"{call.table} successfully added")})
+
+
+def validate_schema(service: Service, call: Call) -> Reply:
+    schema = parse_schema(_schema(call))
+    call.require(Role.READ, schema.name)
+    return Reply(document=dict(schema.raw))
+
+
+def delete_schema(service: Service, call: Call) -> Reply:
+    service.controller.delete_schema(call.table, by=service.caller(call, call.table))
+    return Reply(document=status(f"Schema {call.table} deleted"))
+
+
+def table_size(service: Service, call: Call) -> Reply:
+    table = offline_name(call.table, None)
+    state = service.controller.state(table)
+    names = state.segments
+    if not call.flag("includeReplacedSegments"):
+        names = visible(names, state.lineage)
+    details = service.catalog.segments(table, sorted(names))
+    view = service.catalog.metastore.read(external_view_path(table))
+    holders = {} if view is None else decode_record(view.data).maps
+    sizes = {name: _size(segment, list(holders.get(name, {}))) for name, segment in details.items()}
+    per_replica = sum(segment.size_bytes for segment in details.values())
+    reported = sum(size["reportedSizeInBytes"] for size in sizes.values())
+    figures = {
+        "reportedSizeInBytes": reported,
+        "estimatedSizeInBytes": reported,
+        "reportedSizePerReplicaInBytes": per_replica,
+    }
+    return Reply(
+        document={
+            "tableName": raw_name(table),
+            **figures,
+            "offlineSegments": {
+                **figures,
+                "missingSegments": len(names) - len(details),
+                "segments": sizes if call.flag("verbose") else {},
+            },
+            "realtimeSegments": None,
+        }
+    )
+
+
+def retention_ms(call: Call) -> int | None:
+    """How long deleted files stay; None: as the table says."""
+    text = call.text("retention")
+    if text is None:
+        return None
+    try:
+        return max(0, parse_period_ms(text))
+    except InvalidRequest as error:
+        raise InvalidRequest(
+            "not a period", parameter="retention", code="PARAMETER_INVALID", hint="write it as 7d or 0d"
+        ) from error
+
+
+def _size(segment: Segment, servers: list[str]) -> dict[str, Any]:
+    total = segment.size_bytes * len(servers)
+    return {
+        "reportedSizeInBytes": total,
+        "estimatedSizeInBytes": total,
+        "maxReportedSizePerReplicaInBytes": segment.size_bytes,
+        "serverInfo": {
+            server: {"segmentName": segment.name, "diskSizeInBytes": segment.size_bytes} for server in servers
+        },
+    }
+
+
+def _config(call: Call) -> dict[str, Any]:
+    """The configuration in the body, its table in the database of the request."""
+    config = call.read(dict[str, Any])
+    name = config.get("tableName")
+    if isinstance(name, str):
+        config["tableName"] = qualified(name, call.database)
+    return config
+
+
+def _schema(call: Call) -> dict[str, Any]:
+    schema = call.read(dict[str, Any])
+    name = schema.get("schemaName")
+    if isinstance(name, str):
+        schema["schemaName"] = qualified(name, call.database)
+    return schema
+
+
+RETENTION = Parameter("retention", "How long the deleted files stay, such as 7d; 0d: not at all.")
+# A schema is granted like the table of its name, so both stand at the same place in the path.
+_SCHEMA = path_parameter("table", "A schema by its name, which is the raw name of its table.")
+_MISSING = {404: "Not known."}
+_EXISTS = {409: "It exists already, or is in use."}
+_ADDED = Answer(about="Added.", schema=STATUS)
+
+ENDPOINTS = (
+    Endpoint(
+        method="GET", path="/tables", name="GetTables", access=Access(Role.READ, On.SOME), handle=list_tables,
+        about="Raw names of the tables that the user may read.", parameters=(TYPE,),
+        answer=Answer(about="The names.", schema={
+            "type": "object", "properties": {"tables": TEXTS}, "required": ["tables"]}),
+    ),
+    Endpoint(
+        method="POST", path="/tables", name="CreateTable", access=Access(Role.ADMIN, On.SOME),
+        handle=create_table, about="Create a table; its schema must exist.", parameters=(DATABASE_HEADER,),
+        body=BodyKind.JSON, body_about="A table configuration of Pinot's.", answer=_ADDED, refusals=_EXISTS,
+    ),
+    Endpoint(
+        method="POST", path="/tables/validate", name="ValidateTable", access=Access(Role.READ, On.SOME),
+        handle=validate_table, about="Check a table configuration; nothing is changed.",
+        parameters=(DATABASE_HEADER,), body=BodyKind.JSON, body_about="A table configuration.",
+        answer=Answer(about="As it was understood.", schema=OBJECT),
+    ),
+    Endpoint(
+        method="GET", path="/tables/{table}", name="GetTableConfig", access=Access(Role.READ),
+        handle=table_config, about="The configuration of a table.", parameters=(TABLE, TYPE, DATABASE_HEADER),
+        answer=Answer(about="By type.", schema=OBJECT), refusals=_MISSING,
+    ),
+    Endpoint(
+        method="PUT", path="/tables/{table}", name="UpdateTableConfig", access=Access(Role.ADMIN),
+        handle=update_table, about="Change the configuration of a table, for the next push on.",
+        parameters=(TABLE, DATABASE_HEADER), body=BodyKind.JSON, body_about="A table configuration.",
+        answer=Answer(about="Changed.", schema=STATUS), refusals={**_MISSING, **_EXISTS},
+    ),
+    Endpoint(
+        method="DELETE", path="/tables/{table}", name="DeleteTable", access=Access(Role.ADMIN),
+        handle=delete_table, about="Delete a table with its segments and its lineage.",
+        parameters=(TABLE, TYPE, DATABASE_HEADER, RETENTION),
+        answer=Answer(about="Deleted.", schema=STATUS), refusals={**_MISSING, **_EXISTS},
+    ),
+    Endpoint(
+        method="GET", path="/tables/{table}/schema", name="GetTableSchema", access=Access(Role.READ),
+        handle=table_schema, about="The schema of a table.", parameters=(TABLE, DATABASE_HEADER),
+        answer=Answer(about="The schema.", schema=OBJECT), refusals=_MISSING,
+    ),
+    Endpoint(
+        method="GET", path="/tables/{table}/size", name="GetTableSize", access=Access(Role.READ),
+        handle=table_size, about="How many bytes a table takes.",
+        parameters=(
+            TABLE, DATABASE_HEADER, flag("verbose", "With every segment.", default=True),
+            flag("includeReplacedSegments", "Hidden segments, too.", default=True),
+        ),
+        answer=Answer(about="The figures.", schema=OBJECT), refusals=_MISSING,
+    ),
+    Endpoint(
+        method="GET", path="/schemas", name="GetSchemas", access=Access(Role.READ, On.SOME),
+        handle=list_schemas, about="Names of the schemas that the user may read.",
+        answer=Answer(about="The names.", schema=TEXTS),
+    ),
+    Endpoint(
+        method="POST", path="/schemas", name="CreateSchema", access=Access(Role.ADMIN, On.SOME),
+        handle=add_schema, about="Add a schema, as JSON or as the one file of a form.",
+        parameters=(
+            DATABASE_HEADER, flag("override", "Replace one that exists.", default=True),
+            flag("force", "Accepted for Pinot's clients; changes nothing."),
+        ),
+        body=BodyKind.JSON, body_about="A schema of Pinot's.", answer=_ADDED, refusals=_EXISTS,
+    ),
+    Endpoint(
+        method="POST", path="/schemas/validate", name="ValidateSchema", access=Access(Role.READ, On.SOME),
+        handle=validate_schema, about="Check a schema; nothing is changed.", parameters=(DATABASE_HEADER,),
+        body=BodyKind.JSON, body_about="A schema.", answer=Answer(about="As understood.", schema=OBJECT),
+    ),
+    Endpoint(
+        method="GET", path="/schemas/{table}", name="GetSchema", access=Access(Role.READ), handle=show_schema,
+        about="A schema.", parameters=(_SCHEMA, DATABASE_HEADER),
+        answer=Answer(about="The schema.", schema=OBJECT), refusals=_MISSING,
+    ),
+    Endpoint(
+        method="PUT", path="/schemas/{table}", name="UpdateSchema", access=Access(Role.ADMIN),
+        handle=update_schema, about="Change a schema.",
+        parameters=(
+            _SCHEMA, DATABASE_HEADER, flag("reload", "Accepted for Pinot's clients; changes nothing."),
+        ),
+        body=BodyKind.JSON, body_about="A schema.", answer=Answer(about="Changed.", schema=STATUS),
+        refusals={**_MISSING, **_EXISTS},
+    ),
+    Endpoint(
+        method="DELETE", path="/schemas/{table}", name="DeleteSchema", access=Access(Role.ADMIN),
+        handle=delete_schema, about="Delete a schema that no table uses.",
+        parameters=(_SCHEMA, DATABASE_HEADER), answer=Answer(about="Deleted.", schema=STATUS),
+        refusals={**_MISSING, **_EXISTS},
+    ),
+)  # fmt: skip

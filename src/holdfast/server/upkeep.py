@@ -1,0 +1,152 @@
+"""Routes that operators and their tools use: health, metrics, periodic tasks, who am I."""
+
+from typing import Any
+
+from holdfast.config.server import Role
+from holdfast.errors import InvalidRequest
+from holdfast.server.auth import OPEN, Access, On
+from holdfast.server.endpoints import (
+    DATABASE_HEADER,
+    TYPE,
+    Answer,
+    Call,
+    Endpoint,
+    Parameter,
+    Reply,
+    flag,
+)
+from holdfast.server.service import Service
+from holdfast.server.shapes import OBJECT, TEXTS, changes_document
+from holdfast.server.table_names import offline_name, qualified
+
+RETENTION = "RetentionManager"
+_TEXT: dict[str, Any] = {"type": "string"}
+
+
+def health(service: Service, _call: Call) -> Reply:
+    is_well = service.catalog.metastore.is_connected()
+    return Reply(text="OK" if is_well else "the store is not connected", status=200 if is_well else 503,
+                 media_type="text/plain")  # fmt: skip
+
+
+def uptime(service: Service, _call: Call) -> Reply:
+    seconds = (service.clock.elapsed_ms() - service.started_at_ms) // 1000
+    return Reply(text=str(seconds), media_type="text/plain")
+
+
+def auth_info(service: Service, _call: Call) -> Reply:
+    return Reply(document={"workflow": "BASIC" if service.users.is_on else "NONE"})
+
+
+def verify(service: Service, call: Call) -> Reply:
+    """True if the credentials in the header may do this; never says why not."""
+    principal = service.users.principal(call.headers.get("authorization"), call.client)
+    role = {"READ": Role.READ, "CREATE": Role.WRITE, "UPDATE": Role.WRITE, "DELETE": Role.OPERATE}.get(
+        (call.text("accessType") or "READ").upper()
+    )
+    if role is None:
+        raise InvalidRequest("not an access type", parameter="accessType", code="PARAMETER_INVALID")
+    name = call.text("tableName")
+    if name is None:
+        return Reply(document=principal.may_everywhere(role))
+    return Reply(document=principal.may(role, qualified(name, call.database)))
+
+
+def task_names(_service: Service, _call: Call) -> Reply:
+    return Reply(document=[RETENTION])
+
+
+def run_task(service: Service, call: Call) -> Reply:
+    if call.needed("taskname") != RETENTION:
+        raise InvalidRequest("there is no such task", parameter="taskname", code="TASK_NOT_FOUND")
+    name = call.text("tableName")
+    if name is None:
+        reports = service.controller.run_retention_everywhere(by=service.caller(call, ""))
+    else:
+        table = offline_name(qualified(name, call.database), call.kind())
+        reports = (
+            service.controller.run_retention(
+                table, dry_run=call.flag("dryRun"), by=service.caller(call, table)
+            ),
+        )
+    return Reply(
+        document={
+            "Log Request Id": call.request_id,
+            "Controllers notified": True,
+            "reports": [
+                {
+                    "table": one.table,
+                    "deleted": list(one.deleted),
+                    "waiting": list(one.waiting),
+                    "orphans": list(one.orphans),
+                    "expired": one.expired,
+                    "changes": changes_document(one.changes),
+                }
+                for one in reports
+            ],
+        }
+    )
+
+
+def metrics(service: Service, _call: Call) -> Reply:
+    return Reply(text=service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+_RUN_PARAMETERS = (
+    Parameter("taskname", f"The task: {RETENTION}.", is_required=True),
+    Parameter("tableName", "Only this table; all of them if it is absent."),
+    TYPE, DATABASE_HEADER,
+    flag("dryRun", "Tell what would go; with tableName only."),
+)  # fmt: skip
+_RAN = Answer(about="What it did.", schema=OBJECT)
+_NO_TABLE = {404: "The table is not known.", 409: "Somebody else was faster."}
+
+HEALTH = Endpoint(
+    method="GET", path="/health", name="GetHealth", access=OPEN, handle=health, about="Whether it serves.",
+    answer=Answer(about="It does.", schema=_TEXT, media_type="text/plain"),
+)  # fmt: skip
+UPTIME = Endpoint(
+    method="GET", path="/uptime", name="GetUptime", access=Access(Role.READ, On.SOME), handle=uptime,
+    about="For how many seconds it has been running.",
+    answer=Answer(about="Seconds.", schema=_TEXT, media_type="text/plain"),
+)  # fmt: skip
+METRICS = Endpoint(
+    method="GET", path="/metrics", name="GetMetrics", access=Access(Role.READ, On.EVERY), handle=metrics,
+    about="Figures for Prometheus.",
+    answer=Answer(about="The figures.", schema=_TEXT, media_type="text/plain"),
+)  # fmt: skip
+ENDPOINTS = (
+    HEALTH,
+    UPTIME,
+    METRICS,
+    Endpoint(
+        method="GET", path="/auth/info", name="GetAuthInfo", access=OPEN, handle=auth_info,
+        about="How to log in.", answer=Answer(about="BASIC or NONE.", schema=OBJECT),
+    ),
+    Endpoint(
+        method="GET", path="/auth/verify", name="VerifyAuth", access=OPEN, handle=verify,
+        about="Whether the credentials in the header may do something.",
+        parameters=(
+            Parameter("tableName", "On this table; on all of them if it is absent."), DATABASE_HEADER,
+            Parameter("accessType", "What.", choices=("READ", "CREATE", "UPDATE", "DELETE")),
+            Parameter("endpointUrl", "Accepted for Pinot's clients; changes nothing."),
+        ),
+        answer=Answer(about="true or false.", schema={"type": "boolean"}),
+        refusals={401: "No credentials, or unknown ones."},
+    ),
+    Endpoint(
+        method="GET", path="/periodictask/names", name="GetPeriodicTasks", access=Access(Role.READ, On.SOME),
+        handle=task_names, about="The tasks that can be run.", answer=Answer(about="Names.", schema=TEXTS),
+    ),
+    Endpoint(
+        method="POST", path="/periodictask/run", name="RunPeriodicTask",
+        access=Access(Role.OPERATE, On.QUERY_OR_EVERY), handle=run_task, about="Run a task now.",
+        parameters=_RUN_PARAMETERS, answer=_RAN, refusals=_NO_TABLE,
+    ),
+    Endpoint(
+        method="GET", path="/periodictask/run", name="RunPeriodicTaskByGet",
+        access=Access(Role.OPERATE, On.QUERY_OR_EVERY), handle=run_task,
+        about="Run a task now, as Pinot has it.",
+        parameters=_RUN_PARAMETERS, answer=_RAN, refusals=_NO_TABLE,
+    ),
+)  # fmt: skip

@@ -1,0 +1,184 @@
+"""The configuration file of the service."""
+
+import datetime as dt
+import ipaddress
+
+import pytest
+
+from holdfast.config.server import Listener, Role, ServerSettings, Tls, User
+from holdfast.config.server_file import load_settings
+from holdfast.errors import InvalidOption
+
+HASH = "scrypt$16384$8$1$AAAA$BBBB"
+
+
+@pytest.fixture
+def load(tmp_path):
+    def load(text):
+        (tmp_path / "serve.yaml").write_text(text)
+        return load_settings(tmp_path / "serve.yaml")
+
+    return load
+
+
+def test_without_a_file_everything_has_a_default_and_data_is_in_the_current_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    settings = load_settings(None)
+
+    assert settings.store == f"sqlite:///{tmp_path}/holdfast-data/push.db"
+    assert settings.deep_store == f"{tmp_path}/holdfast-data/segments"
+    assert (settings.controller, settings.broker) == (Listener(port=9000), Listener(port=8099))
+    assert settings.cluster == "PinotCluster"
+    assert not settings.has_auth
+
+
+def test_an_empty_file_means_the_defaults(load):
+    assert load("").controller.port == 9000
+
+
+def test_every_key_is_read(load, tmp_path, monkeypatch):
+    monkeypatch.setenv("JOB_TOKEN_HASH", f"{HASH}\n")
+    settings = load(f"""
+cluster: Staging
+store: sqlite:///state/push.db
+deep_store: segments
+controller: {{host: 127.0.0.1, port: 9100}}
+broker: {{port: 0}}
+retention: {{frequency: 1h, initial_delay: 5s}}
+engine: duckdb
+delete_lock: false
+auth:
+  users:
+    - {{name: ana, password: {HASH}, role: admin}}
+    - {{name: job, token: "env:JOB_TOKEN_HASH", tables: {{orders: write, "*": read}}, expires: 2030-01-02}}
+limits:
+  query_timeout: 30s
+  query_memory: 2G
+  query_rows: 500
+  concurrent_queries: 3
+  body_size: 1M
+  upload_size: 10G
+  json_depth: 20
+  requests_per_second: 50
+  failed_logins_per_minute: 4
+downloads: {{roots: [staging], hosts: ["Files.example:8080"], networks: [10.0.0.0/8]}}
+tls: {{certificate: c.pem, key: k.pem, required: true}}
+""")
+
+    assert settings.cluster == "Staging"
+    assert settings.store == f"sqlite:///{tmp_path}/state/push.db"
+    assert settings.deep_store == f"{tmp_path}/segments"
+    assert (settings.controller.port, settings.broker.port) == (9100, 0)
+    assert settings.retention_frequency_ms == 3_600_000
+    assert settings.retention_initial_delay_ms == 5_000
+    assert not settings.locks_deletes
+    ana, job = settings.users
+    assert (ana.name, dict(ana.roles), ana.is_token) == ("ana", {"*": Role.ADMIN}, False)
+    assert (job.secret_hash, job.is_token) == (HASH, True)
+    assert dict(job.roles) == {"orders": Role.WRITE, "*": Role.READ}
+    assert job.expires_at == dt.datetime(2030, 1, 2, tzinfo=dt.UTC)
+    assert (settings.limits.query_timeout_ms, settings.limits.query_memory_bytes) == (30_000, 2 << 30)
+    assert (settings.limits.body_bytes, settings.limits.upload_bytes) == (1 << 20, 10 << 30)
+    assert (settings.limits.json_depth, settings.limits.failed_logins_per_minute) == (20, 4)
+    assert settings.downloads.roots == (f"{tmp_path}/staging",)
+    assert settings.downloads.hosts == ("files.example:8080",)
+    assert settings.downloads.networks == (ipaddress.ip_network("10.0.0.0/8"),)
+    assert settings.tls.certificate == f"{tmp_path}/c.pem"
+
+
+def test_an_absolute_path_stays_and_an_odd_one_is_quoted(load):
+    assert load("store: sqlite:////var/push db.sqlite").store == "sqlite:////var/push%20db.sqlite"
+    assert load("store: zookeeper://zk:2181").store == "zookeeper://zk:2181"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("clusster: x", "did you mean cluster?"),
+        ("controller: {prt: 1}", "did you mean port?"),
+        ("limits: {query_timeot: 1s}", "did you mean query_timeout?"),
+        (f"auth: {{users: [{{name: a, pasword: {HASH}, role: read}}]}}", "did you mean password?"),
+        ("tls: {zzz: 1}", "known: certificate, key, required"),
+    ],
+)
+def test_an_unknown_key_is_refused_with_the_nearest_name(load, text, told):
+    with pytest.raises(InvalidOption, match="unknown key") as refused:
+        load(text)
+
+    assert told in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "controller: [1]",
+        "controller: {port: true}",
+        "controller: {port: 70000}",
+        "retention: {frequency: 0s}",
+        "retention: {frequency: soon}",
+        "limits: {query_memory: -1}",
+        "limits: {json_depth: 1}",
+        "engine: mysql",
+        "store: mysql://x",
+        "store: 'sqlite:///'",
+        "cluster: a/b",
+        "delete_lock: maybe",
+        "downloads: {networks: [everything]}",
+        "tls: {certificate: c.pem}",
+        "auth: {users: []}",
+        f"auth: {{users: [{{name: a, password: {HASH}}}]}}",
+        "auth: {users: [{name: a, role: read}]}",
+        f"auth: {{users: [{{name: a, password: {HASH}, token: {HASH}, role: read}}]}}",
+        f"auth: {{users: [{{name: a, password: {HASH}, role: king}}]}}",
+        f"auth: {{users: [{{name: 'a b', password: {HASH}, role: read}}]}}",
+        f"auth: {{users: [{{name: a, password: {HASH}, role: read}}, {{name: a, token: x, role: read}}]}}",
+        "auth: {users: [{name: a, password: 'env:NOT_THERE_AT_ALL', role: read}]}",
+        "- a list",
+        "{",
+        "a: 1\na: 2",
+        "cluster: &x y",
+        "base: &b {port: 1}\ncontroller: *b",
+        "cluster: !!python/object/apply:os.getcwd []",
+    ],
+)
+def test_a_wrong_file_is_refused(load, text):
+    with pytest.raises(InvalidOption):
+        load(text)
+
+
+def test_a_file_that_is_not_yaml_is_refused_without_quoting_its_lines(load):
+    with pytest.raises(InvalidOption) as refused:
+        load("auth: {users: [{name: ana, password: canary-9f2 role: admin}]\n")
+
+    assert "canary" not in str(refused.value)
+    assert "line 1" in str(refused.value)
+
+
+def test_a_missing_file_is_refused(tmp_path):
+    with pytest.raises(InvalidOption, match="cannot be read"):
+        load_settings(tmp_path / "absent.yaml")
+
+
+ANA = User(name="ana", secret_hash=HASH, is_token=False, roles={"*": Role.ADMIN})
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.1.2.3", "push.example.com"])
+def test_an_address_that_others_reach_needs_users_and_tls(host):
+    listener = Listener(port=9000, host=host)
+
+    with pytest.raises(InvalidOption, match="needs users"):
+        ServerSettings(controller=listener)
+    with pytest.raises(InvalidOption, match="needs TLS"):
+        ServerSettings(broker=listener, users=(ANA,))
+    ServerSettings(controller=listener, users=(ANA,), tls=Tls(certificate="c", key="k"))
+    ServerSettings(controller=listener, users=(ANA,), tls=Tls(is_required=False))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.0.0.53"])
+def test_the_loopback_address_needs_nobody(host):
+    ServerSettings(controller=Listener(port=1, host=host), broker=Listener(port=2, host=host))
+
+
+def test_a_hash_is_not_in_the_text_of_its_user():
+    assert HASH not in repr(ANA)

@@ -1,0 +1,62 @@
+"""The Spark engine answers from the same routing as DuckDB, with the same rows."""
+
+import pytest
+
+from harness.serving import ORDERS, Tables, code_of, orders, rows_of
+from holdfast.push.broker import Broker
+from holdfast.push.routing import Router
+from holdfast.storage.local import LocalStore
+
+pytestmark = pytest.mark.spark
+
+PATIENT = {"timeoutMs": "120000"}
+
+
+@pytest.fixture
+def tables(tmp_path):
+    return Tables(tmp_path)
+
+
+@pytest.fixture
+def broker(tables, spark):
+    from holdfast.engines.spark.queries import SparkEngine
+
+    router = Router(tables.catalog, broker="b")
+    router.start()
+    yield Broker(router, SparkEngine(spark, LocalStore(str(tables.folder))))
+    router.close()
+
+
+def test_only_the_files_of_the_snapshot_are_read(tables, broker):
+    table = tables.create()
+    tables.push(table, [], {"a": orders([1], snapshot=1)})
+    tables.push(table, ["a"], {"b": orders([2, 3], snapshot=2), "c": orders([4], snapshot=2, city="Bergen")})
+    tables.start(table, ["b", "c"], {"d": orders([9], snapshot=3)})
+    broker.router.refresh()
+
+    def ask(sql):
+        return rows_of(broker.answer(sql, PATIENT))
+
+    assert ask("SELECT snapshot, count(*), sum(amount) FROM orders GROUP BY snapshot") == [[2, 3, 9.0]]
+    assert ask("SELECT city, max(id) FROM orders WHERE id > 2 GROUP BY city ORDER BY city") == [
+        ["Bergen", 4.0],
+        ["Oslo", 3.0],
+    ]
+    assert ask("SELECT $segmentName, count(*) FROM orders GROUP BY $segmentName ORDER BY $segmentName") == [
+        ["b", 2],
+        ["c", 1],
+    ]
+    assert ask("SELECT a.id FROM orders a JOIN orders b ON a.id = b.id + 1 ORDER BY a.id") == [[3], [4]]
+
+
+def test_a_mistake_an_empty_table_and_a_deadline_are_told_as_with_duckdb(tables, broker):
+    tables.create({**ORDERS, "schemaName": "empty"})
+    table = tables.create()
+    tables.push(table, [], {"a": orders(range(2000))})
+    broker.router.refresh()
+
+    assert rows_of(broker.answer("SELECT id, city FROM empty", PATIENT)) == []
+    assert code_of(broker.answer("SELECT nothing FROM empty")) == 710
+    assert code_of(broker.answer("SELECT city, count(*) FROM empty GROUP BY id", PATIENT)) == 700
+    slow = "SELECT count(*) FROM orders a, orders b, orders c WHERE a.id + b.id > c.id"
+    assert code_of(broker.answer(slow, {"timeoutMs": "1500"})) == 250

@@ -1,0 +1,53 @@
+"""DuckDB over segments that lie in an object store: Arrow opens them, DuckDB opens nothing."""
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from harness.serving import orders
+from holdfast.push.queries import wire
+from holdfast.push.queries.columns import Kind
+from holdfast.push.queries.duck import ArrowDatasets, Runner, remote_source
+from holdfast.storage.memory import MemoryStore
+
+
+@pytest.fixture
+def runner():
+    store = MemoryStore()
+    for name, rows in (("a", orders([1, 2])), ("b", orders([3], city="Bergen"))):
+        sink = pa.BufferOutputStream()
+        pq.write_table(rows, sink)
+        store.put(f"orders/{name}.parquet", sink.getvalue().to_pybytes())
+    setup = wire.Setup("s3://bucket", {}, [], True, 256 << 20, 1, False)
+    return Runner(ArrowDatasets(remote_source(store)), setup)
+
+
+def ask(runner, sql, files=("a", "b")):
+    view = wire.ViewTask(
+        "t",
+        [wire.ColumnTask("id", Kind.LONG, False), wire.ColumnTask("city", Kind.STRING, False, "'null'")],
+        list(files),
+        [f"orders/{file}.parquet" for file in files],
+        True,
+    )
+    failure, body = runner.run(wire.Task(1, sql, [view], 100, 1 << 20))
+    runner.prepare()
+    return failure or pa.ipc.open_stream(body).read_all().to_pydict()
+
+
+def test_rows_and_segment_names_come_from_the_store(runner):
+    found = ask(
+        runner,
+        'SELECT "$segmentName" AS s, sum(id) AS n, max("$value.city") AS c FROM t GROUP BY 1 ORDER BY 1',
+    )
+
+    assert found == {"s": ["a", "b"], "n": [3, 3], "c": ["Oslo", "Bergen"]}
+
+
+def test_a_file_that_is_not_there_is_told_as_a_missing_segment(runner):
+    assert ask(runner, "SELECT count(*) FROM t", files=("a", "gone")).code == 235
+
+
+def test_a_statement_cannot_open_anything_itself(runner):
+    for sql in ("SELECT * FROM read_text('/etc/hostname')", "SET threads = 4"):
+        assert ask(runner, sql).code in (160, 200, 235, 700)

@@ -1,0 +1,680 @@
+"""The controller's use cases over records and files in memory."""
+
+import pytest
+
+from harness.push_world import ANN, DAY_MS, TABLE, PushWorld, config, parquet, uploaded_file
+from holdfast.errors import Conflict, HoldfastError, InvalidRequest, Refused, TableNotFound
+from holdfast.model.lineage import EntryState
+from holdfast.push.audit import check_chain
+from holdfast.push.metastore.memory import MemoryMetastore
+from holdfast.push.reports import Caller, UploadOptions
+from holdfast.push.rules import StartRequest, Target
+
+
+@pytest.fixture
+def world():
+    return PushWorld().create()
+
+
+def refused(code, call, *arguments, **options):
+    with pytest.raises(HoldfastError) as caught:
+        call(*arguments, **options)
+    assert caught.value.facts.get("code") == code, caught.value
+    return caught.value
+
+
+def test_a_push_shows_its_rows_at_its_end_and_not_before(world):
+    first = world.start([], ["a0", "a1"])
+    world.upload("a0", 1)
+    world.upload("a1", 1)
+    assert world.rows() == []
+
+    switched = world.end(first)
+
+    assert world.rows() == [1, 1, 1, 1]
+    assert switched.epoch == 1
+    assert switched.changes.shown == ("a0", "a1")
+
+
+def test_a_revert_brings_the_rows_before_back_and_a_redo_the_later_ones(world):
+    world.push(1)
+    second = world.push(2)
+
+    world.revert(second)
+    assert world.rows() == [1, 1]
+    world.controller.redo(TABLE, second, by=ANN)
+
+    assert world.rows() == [2, 2]
+
+
+def test_the_end_of_an_unknown_table_is_not_found(world):
+    with pytest.raises(TableNotFound):
+        world.controller.end_replace("nobody_OFFLINE", "e", by=ANN)
+
+
+def test_a_dry_run_says_what_would_change_and_changes_nothing(world):
+    world.push(1)
+    second = world.push(2)
+    before = world.catalog.load(TABLE)
+    controller = world.controller
+
+    start = controller.start_replace(
+        TABLE, StartRequest(segments_from=("v2",), segments_to=("v3",), force=True), dry_run=True, by=ANN
+    )
+    revert = controller.revert_replace(TABLE, second, dry_run=True, by=ANN)
+    rollback = controller.rollback(TABLE, Target(steps=1), dry_run=True, by=ANN)
+    world.clock.now += 2 * DAY_MS
+    retention = controller.run_retention(TABLE, dry_run=True, by=ANN)
+
+    assert start.changes.removed == ("v1",)
+    assert start.changes.bytes_freed == len(parquet(1))
+    assert [entry.state for entry in start.changes.entries_after] == [EntryState.IN_PROGRESS]
+    assert revert.changes.shown == rollback.changes.shown == ("v1",)
+    assert revert.changes.hidden == ("v2",)
+    assert retention.changes.removed == ("v1",)
+    assert retention.changes.reasons
+    assert world.catalog.load(TABLE) == before
+
+
+def test_a_dry_run_of_end_says_what_would_be_shown(world):
+    first = world.start([], ["a"])
+    world.upload("a")
+
+    switched = world.end(first, dry_run=True)
+
+    assert switched.changes.shown == ("a",)
+    assert world.state_of(first) is EntryState.IN_PROGRESS
+
+
+def test_a_start_that_is_repeated_with_its_key_opens_one_entry(world):
+    by = Caller(actor="ann", key="k1")
+
+    first = world.start([], ["a"], by=by)
+    again = world.start([], ["a"], by=by)
+
+    assert first == again
+    assert len(world.controller.lineage(TABLE).entries) == 1
+    refused("KEY_REUSED", world.start, [], ["b"], by=by)
+
+
+def test_a_rollback_that_is_repeated_with_its_key_goes_back_once():
+    world = PushWorld().create(batch={"retainedSnapshots": 4})
+    for number in (1, 2, 3):
+        world.push(number)
+    by = Caller(actor="ann", key="k1")
+
+    world.rollback(steps=1, by=by)
+    world.rollback(steps=1, by=by)
+
+    assert world.rows() == [2, 2]
+
+
+def test_two_controllers_that_start_first_lose_no_entry():
+    world = PushWorld().create(consistent=False)
+    other = world.another(metastore=world.metastore.connect())
+
+    world.start([], ["a"])
+    other.start([], ["b"])
+
+    assert len(world.controller.lineage(TABLE).entries) == 2
+
+
+def test_several_tables_are_switched_in_one_write(world):
+    world.controller.create_table(config("items"), by=ANN)
+    entries = {}
+    for table in (TABLE, "items_OFFLINE"):
+        entries[table] = world.start([], ["a"], table=table)
+        world.upload("a", table=table)
+
+    before = world.metastore._tree.writes
+    world.controller.end_group(entries, by=ANN)
+
+    assert world.seen(TABLE) == world.seen("items_OFFLINE") == {"a"}
+    assert world.metastore._tree.writes - before == 6  # lineage, state and audit record of each
+    world.controller.revert_group(entries, by=ANN)
+    assert world.seen(TABLE) == world.seen("items_OFFLINE") == set()
+
+
+def test_a_group_of_which_one_is_refused_changes_nothing(world):
+    world.controller.create_table(config("items"), by=ANN)
+    first = world.start([], ["a"])
+    world.upload("a")
+    second = world.start([], ["a"], table="items_OFFLINE")
+    before = world.catalog.load(TABLE)
+
+    refused("TO_NOT_UPLOADED", world.controller.end_group, {TABLE: first, "items_OFFLINE": second}, by=ANN)
+
+    assert world.catalog.load(TABLE) == before
+
+
+def test_end_waits_for_the_segments_to_come_online_and_notices_a_revert_meanwhile(world):
+    """J44: the wait looks at the entry again each time."""
+    from dataclasses import replace
+
+    from holdfast.format.znode import encode_record
+    from holdfast.push.metastore.port import Replace
+    from holdfast.push.paths import external_view_path
+
+    first = world.start([], ["a"])
+    world.upload("a")
+    view = world.metastore.read(external_view_path(TABLE))
+    record = world.catalog._placement(external_view_path(TABLE), view).record
+    offline = replace(record, maps={"a": {"Server_localhost_8098": "ERROR"}})
+    world.metastore.write([Replace(external_view_path(TABLE), encode_record(offline), view.version)])
+
+    refused("TO_NOT_ONLINE", world.end, first)
+    waited = []
+
+    def wait(_seconds):
+        waited.append(1)
+        if len(waited) == 3:
+            world.revert(first, force=True)
+
+    world.controller._wait = wait
+    refused("ENTRY_CHANGED", world.end, first, online_within_ms=1_000_000)
+
+    assert len(waited) == 3
+
+
+def test_end_waits_for_brokers_and_says_how_far_they_are(world):
+    world.announce("b1", 0)
+    first = world.start([], ["a"])
+    world.upload("a")
+
+    def wait(_seconds):
+        world.announce("b1", 1)
+
+    world.controller._wait = wait
+    switched = world.end(first, brokers_within_ms=1_000_000)
+
+    assert switched.brokers == {"b1": 1}
+
+
+def test_a_push_with_a_lease_is_renewed_by_heartbeats_and_uploads(world):
+    started = world.controller.start_replace(TABLE, StartRequest(segments_to=("a",), lease_ms=1000), by=ANN)
+    world.clock.now += 600
+
+    expires = world.controller.heartbeat(TABLE, started.entry_id, lease_token=started.lease_token, by=ANN)
+
+    assert expires > started.lease_expires_at_ms
+    refused("LEASE_HELD", world.controller.heartbeat, TABLE, started.entry_id, lease_token="other", by=ANN)
+    refused("LEASE_HELD", world.upload, "a")
+    world.upload("a", lease_token=started.lease_token)
+    world.end(started.entry_id, lease_token=started.lease_token)
+    assert started.lease_token not in world.metastore.read(f"/PROPERTYSTORE/PUSH_STATE/{TABLE}").data.decode()
+
+
+def test_a_push_that_does_not_fit_is_refused_before_its_first_upload():
+    world = PushWorld().create(quota={"storage": "1K"})
+
+    error = refused(
+        "QUOTA_EXCEEDED",
+        world.controller.start_replace,
+        TABLE,
+        StartRequest(segments_to=("a",), expected_bytes=1025),
+        by=ANN,
+    )
+
+    assert isinstance(error, Refused)
+    assert error.facts["allowed_bytes"] == 2048
+    assert error.facts["incoming_bytes"] == 1025
+    world.controller.start_replace(TABLE, StartRequest(segments_to=("a",), expected_bytes=1024), by=ANN)
+
+
+def test_an_upload_that_does_not_fit_is_refused_and_leaves_no_file():
+    world = PushWorld().create(quota={"storage": f"{len(parquet(1)) - 1}B"})
+    first = world.start([], ["a", "b"])
+    world.upload("a")
+
+    refused("QUOTA_EXCEEDED", world.upload, "b")
+
+    assert len(world.files()) == 1
+    world.revert(first, force=True)
+
+
+# Uploads
+
+
+def test_an_upload_of_the_same_rows_again_keeps_the_file(world):
+    world.start([], ["a"])
+    world.upload("a", 1)
+    files = world.files()
+
+    world.upload("a", 1)
+
+    assert world.files() == files
+
+
+def test_other_rows_for_a_hidden_segment_take_its_place(world):
+    first = world.start([], ["a"])
+    world.upload("a", 1)
+    world.upload("a", 2)
+
+    world.end(first)
+    world.retention()
+
+    assert world.rows() == [2, 2]
+    assert len(world.files()) == 1
+
+
+def test_other_rows_for_a_published_segment_are_refused(world):
+    first = world.push(1)
+    second = world.push(2)
+
+    refused("IN_PLACE_REFRESH", world.upload, "v2", 3)
+    refused("IN_PLACE_REFRESH", world.upload, "v1", 3)
+    world.upload("v2", 3, allow_in_place=True)
+
+    assert world.rows() == [3, 3]
+    assert first != second
+
+
+def test_a_refresh_in_place_does_not_disturb_who_reads_the_old_file(world):
+    world.push(1)
+    old = world.files()
+    world.announce("b1", world.catalog.load(TABLE).push.epoch)
+
+    world.upload("v1", 2, allow_in_place=True)
+    world.retention()
+    assert old < world.files()
+    world.announce("b1", world.catalog.load(TABLE).push.epoch)
+    world.retention()
+
+    assert not old & world.files()
+
+
+def test_nobody_uploads_into_a_reverted_push(world):
+    first = world.start([], ["a"])
+    world.revert(first, force=True)
+
+    refused("LINEAGE_ENTRY_REVERTED", world.upload, "a")
+
+    assert world.files() == set()
+
+
+def test_nobody_uploads_beside_an_exclusive_push(world):
+    world.start([], ["a"])
+
+    refused("EXCLUSIVE_PUSH", world.upload, "stranger")
+
+
+@pytest.mark.parametrize(
+    ("code", "options"),
+    [
+        ("REFRESH_OF_MISSING", {"refresh_only": True}),
+        ("CRC_MISMATCH", {"if_match": 7}),
+    ],
+)
+def test_conditions_of_an_upload_are_kept(world, code, options):
+    world.start([], ["a"])
+
+    refused(code, world.upload, "a", **options)
+
+    assert world.files() == set()
+
+
+def test_a_segment_that_exists_is_not_refreshed_if_that_is_not_allowed(world):
+    world.start([], ["a"])
+    world.upload("a", 1)
+
+    refused("SEGMENT_EXISTS", world.upload, "a", 2, allow_refresh=False)
+    world.upload("a", 2, if_match=1)
+
+    assert world.rows_of("a") == [2, 2]
+
+
+def test_of_two_protected_uploads_of_a_segment_the_second_waits(world):
+    world.start([], ["a"])
+    ingest = world.controller._ingest
+    ingest._locked(TABLE, {"a": world.payload("a", 1)})
+
+    refused("UPLOAD_IN_PROGRESS", world.upload, "a", protected=True)
+    world.clock.now += 600_001
+    world.upload("a", protected=True)
+    world.upload("a", 2, protected=True)
+
+    assert world.rows_of("a") == [2, 2]
+
+
+def test_a_parquet_file_is_a_segment(world, tmp_path):
+    world.start([], ["a"])
+
+    uploaded = world.controller.upload_file(
+        TABLE, uploaded_file(tmp_path, parquet(7)), name="a.parquet", options=UploadOptions(), by=ANN
+    )
+
+    assert uploaded.segments == ("a",)
+    assert world.rows_of("a") == [7, 7]
+    segment = world.controller.segments(TABLE)["a"]
+    assert segment.docs == 2
+    assert segment.columns["snapshot"].greatest == "7"
+
+
+def test_a_file_that_is_neither_parquet_nor_an_archive_is_refused(world, tmp_path):
+    file = uploaded_file(tmp_path, b"hello")
+
+    refused(
+        "INVALID_SEGMENT",
+        world.controller.upload_file,
+        TABLE,
+        file,
+        name="a",
+        options=UploadOptions(),
+        by=ANN,
+    )
+
+
+@pytest.mark.parametrize("cut", [4, 40, 200])
+def test_a_damaged_parquet_file_is_refused(world, tmp_path, cut):
+    file = uploaded_file(tmp_path, parquet(1)[:-cut])
+
+    refused(
+        "INVALID_SEGMENT",
+        world.controller.upload_file,
+        TABLE,
+        file,
+        name="a",
+        options=UploadOptions(),
+        by=ANN,
+    )
+    assert world.files() == set()
+
+
+# Deletion, retention
+
+
+def test_deleted_segments_go_at_once_and_their_files_when_brokers_have_moved_on(world):
+    world.push(1)
+    world.announce("b1", world.catalog.load(TABLE).push.epoch)
+
+    world.controller.delete_segments(TABLE, ["v1"], by=ANN)
+    assert world.rows() == []
+    report = world.retention()
+    assert report.waiting == ("v1",)
+    assert len(world.files()) == 1
+    world.announce("b1", world.catalog.load(TABLE).push.epoch)
+    report = world.retention()
+
+    assert report.deleted == ("v1",)
+    assert world.files() == set()
+    assert world.catalog.segment(TABLE, "v1") is None
+
+
+def test_a_broker_that_is_gone_holds_nothing_up(world):
+    world.push(1)
+    broker = world.another(metastore=world.metastore.connect())
+    broker.announce("b1", 0)
+    world.controller.delete_segments(TABLE, ["v1"], by=ANN)
+    world.retention()
+    assert world.files()
+
+    broker.metastore.close()
+    world.retention()
+
+    assert world.files() == set()
+
+
+def test_a_deleted_file_stays_in_the_deleted_area_for_its_time(world):
+    world.push(1)
+    world.controller.delete_segments(TABLE, ["v1"], by=ANN)
+    world.retention()
+    assert len(list(world.deep_store.deleted_files(TABLE))) == 1
+
+    report = world.retention(after_ms=7 * DAY_MS + 60_000)
+
+    assert report.expired == 1
+    assert list(world.deep_store.deleted_files(TABLE)) == []
+
+
+def test_a_segment_that_comes_back_while_its_file_waits_keeps_the_new_file(world):
+    world.controller.update_table(config(consistent=False), by=ANN)
+    world.upload("a", 1)
+    world.announce("b1", world.catalog.load(TABLE).push.epoch)
+    world.controller.delete_segments(TABLE, ["a"], by=ANN)
+
+    world.upload("a", 1)
+    world.announce("b1", world.catalog.load(TABLE).push.epoch)
+    world.retention()
+    world.retention()
+
+    assert world.rows() == [1, 1]
+    assert len(world.files()) == 1
+
+
+def test_a_push_that_died_is_reverted_and_its_storage_comes_back(world):
+    world.push(1)
+    dead = world.start(["v1"], ["v2"])
+    world.upload("v2", 2)
+
+    world.retention(after_ms=DAY_MS // 2)
+    assert world.state_of(dead) is EntryState.IN_PROGRESS
+    world.retention(after_ms=DAY_MS)
+    assert world.state_of(dead) is EntryState.REVERTED
+    world.retention()
+
+    assert world.state_of(dead) is None
+    assert world.rows() == [1, 1]
+    assert len(world.files()) == 1
+    refused("ENTRY_REVERTED", world.end, dead)
+
+
+def test_an_old_file_that_no_record_names_goes(world):
+    world.deep_store.put(TABLE, "lost", b"bytes", token="t1")
+    world.store._clock = world.clock
+    world.push(1)
+
+    assert world.retention().orphans == ()
+    world.clock.now = 4_000_000_000_000
+    orphans = world.retention().orphans
+
+    assert len(orphans) == 1
+    assert orphans[0].startswith("orders/lost__")
+    assert world.rows() == [1, 1]
+
+
+def test_only_the_leader_runs_retention_everywhere(world):
+    world.push(1)
+    other = world.another(metastore=world.metastore.connect())
+
+    assert len(world.controller.run_retention_everywhere()) == 1
+    assert other.controller.run_retention_everywhere() == ()
+
+
+def test_a_table_that_cannot_be_read_does_not_stop_retention_of_the_others(world):
+    from holdfast.push.metastore.port import Replace
+    from holdfast.push.paths import lineage_path
+
+    world.controller.create_table(config("items"), by=ANN)
+    world.push(1, table="items_OFFLINE")
+    path = lineage_path("items_OFFLINE")
+    world.metastore.write([Replace(path, b"{", world.metastore.read(path).version)])
+
+    reports = world.controller.run_retention_everywhere()
+
+    assert [report.table for report in reports] == [TABLE]
+
+
+def test_a_deleted_table_is_gone_with_its_lineage_and_can_be_created_again(world):
+    entry = world.push(1)
+
+    world.controller.delete_table(TABLE, by=ANN)
+
+    assert world.controller.tables() == ()
+    assert world.files() == set()
+    world.create()
+    refused("ENTRY_NOT_FOUND", world.end, entry)
+    assert check_chain(world.metastore, TABLE, world.catalog.load(TABLE).push) > 3
+
+
+def test_the_files_of_a_deleted_table_wait_for_brokers(world):
+    world.push(1)
+    world.announce("b1", 1)
+
+    refused("TABLE_IN_USE", world.controller.delete_table, TABLE, by=ANN)
+    assert world.files()
+    with pytest.raises(TableNotFound):
+        world.catalog.load(TABLE)
+    world.catalog.withdraw_epoch(TABLE, "b1")
+    world.controller.run_retention_everywhere()
+
+    assert world.files() == set()
+    assert world.controller.tables() == ()
+
+
+# Pins, audit, doctor, consistent push
+
+
+def test_a_pinned_snapshot_survives_retention_until_the_pin_runs_out(world):
+    world.push(1)
+    world.push(2)
+    epoch = world.controller.snapshots(TABLE)[-1].epoch
+    world.controller.pin(TABLE, epoch, until_ms=world.clock.now + 10 * DAY_MS, by=ANN)
+
+    world.retention(after_ms=5 * DAY_MS)
+    assert [each.segments for each in world.controller.snapshots(TABLE)] == [{"v2"}, {"v1"}]
+    world.retention(after_ms=6 * DAY_MS)
+
+    assert [each.segments for each in world.controller.snapshots(TABLE)] == [{"v2"}]
+
+
+def test_a_pin_needs_a_snapshot(world):
+    refused("SNAPSHOT_NOT_FOUND", world.controller.pin, TABLE, 99, until_ms=1, by=ANN)
+
+
+def test_every_change_is_audited_in_a_chain(world):
+    first = world.push(1)
+    world.revert(first)
+
+    records = world.controller.audit(TABLE)
+
+    assert [record.operation for record in reversed(records)] == ["create table", "start", "end", "revert"]
+    assert records[0].actor == "ann"
+    assert records[0].entries == {first: "REVERTED"}
+    assert check_chain(world.metastore, TABLE, world.catalog.load(TABLE).push) == 4
+
+
+def test_a_changed_audit_record_is_noticed(world):
+    from holdfast.push.metastore.port import Replace
+
+    world.push(1)
+    path = f"/PROPERTYSTORE/LINEAGE_AUDIT/{TABLE}/000000000002"
+    found = world.metastore.read(path)
+    world.metastore.write([Replace(path, found.data.replace(b'"ann"', b'"eve"'), found.version)])
+
+    codes = [finding.code for finding in world.controller.doctor(TABLE, by=ANN)]
+
+    assert codes == ["AUDIT_BROKEN"]
+
+
+def test_a_healthy_table_has_no_findings(world):
+    world.push(1)
+    world.push(2)
+
+    assert world.controller.doctor(TABLE, by=ANN) == ()
+
+
+def test_the_doctor_sees_a_missing_file_and_one_too_many(world):
+    world.push(1)
+    (path,) = world.files()
+    world.store.delete(path)
+    world.deep_store.put(TABLE, "lost", b"bytes", token="t1")
+
+    found = {finding.code: finding.names for finding in world.controller.doctor(TABLE, by=ANN)}
+
+    assert found == {"NO_FILE": ("v1",), "UNNAMED_FILES": ("orders/lost__t1.parquet",)}
+
+
+def test_the_doctor_mends_what_a_reverted_entry_hides():
+    """Pinot's own hazard: the name of a reverted push was used again."""
+    from holdfast.push.rules import PINOT
+
+    world = PushWorld(rules=PINOT).create(consistent=False)
+    first = world.start([], ["a"])
+    world.revert(first, force=True)
+    second = world.start([], ["a"])
+    world.upload("a")
+    world.end(second)
+    assert world.seen() == set()
+
+    found = world.controller.doctor(TABLE, fix=True, by=ANN)
+
+    assert {finding.code for finding in found} >= {"REVERTED_HIDES", "NOTHING_VISIBLE"}
+    assert world.seen() == {"a"}
+
+
+def test_consistent_push_is_switched_off_in_place_and_on_again(world):
+    world.push(1, "orders_1732752000456_0", "orders_1732752000456_1")
+
+    switched = world.controller.set_consistent_push(TABLE, enabled=False, by=ANN)
+
+    assert switched.changes.shown == ("orders_0", "orders_1")
+    assert world.rows() == [1, 1, 1, 1]
+    assert not world.catalog.table(TABLE).consistent_push
+    world.upload("orders_0", 2)
+    world.upload("orders_1", 2)
+    assert world.rows() == [2, 2, 2, 2]
+    world.controller.set_consistent_push(TABLE, enabled=True, by=ANN)
+    world.push(3, "orders_1732752000999_0")
+    assert world.rows() == [3, 3]
+
+
+def test_consistent_push_is_not_switched_off_while_a_push_is_open(world):
+    world.start([], ["a"])
+
+    refused("LEASE_HELD", world.controller.set_consistent_push, TABLE, enabled=False, by=ANN)
+
+
+def test_segments_are_selected_by_time():
+    from dataclasses import replace
+
+    world = PushWorld().create(consistent=False, ingestionConfig={"segmentTimeValueCheck": False})
+    for name, start, end in (("a", 10, 19), ("b", 15, 25), ("c", None, None), ("d", 30, 39)):
+        payload = replace(world.payload(name, 1), start_ms=start, end_ms=end)
+        world.controller._ingest.upload(TABLE, [payload], options=UploadOptions(), by=ANN)
+    select = world.controller.select
+
+    assert select(TABLE) == ("a", "b", "c", "d")
+    assert select(TABLE, start_ms=10, end_ms=20) == ("a", "b", "c")
+    assert select(TABLE, start_ms=10, end_ms=20, exclude_overlapping=True) == ("a", "c")
+    refused("EMPTY_RANGE", select, TABLE, start_ms=20, end_ms=20)
+
+
+def test_a_write_whose_outcome_is_unknown_and_that_happened_is_not_made_twice():
+    from holdfast.errors import OutcomeUnknown
+
+    class Forgetful(MemoryMetastore):
+        forgets = False
+
+        def write(self, changes):
+            super().write(changes)
+            if self.forgets:
+                self.forgets = False
+                raise OutcomeUnknown("the connection was lost")
+
+    world = PushWorld(metastore=Forgetful()).create()
+    world.metastore.forgets = True
+
+    entry = world.start([], ["a"])
+
+    assert [each.id for each in world.controller.lineage(TABLE).entries] == [entry]
+    assert len([r for r in world.controller.audit(TABLE) if r.operation == "start"]) == 1
+
+
+def test_a_call_that_always_loses_its_race_gives_up(world):
+    class Busy(MemoryMetastore):
+        pass
+
+    other = world.another(metastore=world.metastore.connect())
+
+    def interfering(self, states, *rest, **options):
+        other.controller._note(TABLE, "interfere", by=ANN)
+        return attempt(states, *rest, **options)
+
+    transactions = world.controller._transactions
+    attempt = transactions._attempt
+    transactions._attempt = interfering.__get__(transactions)
+
+    error = refused("CAS_EXHAUSTED", world.start, [], ["a"])
+
+    assert isinstance(error, Conflict)
+    assert not isinstance(error, InvalidRequest)

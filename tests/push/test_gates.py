@@ -1,0 +1,148 @@
+"""Gates: what must hold of a new snapshot before queries see it, asked of a real engine."""
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from harness.push_world import ANN, TABLE, PushWorld
+from holdfast.errors import InvalidOption, InvalidRequest, Refused
+from holdfast.push.controller import Controller
+from holdfast.push.gates import evaluate, parse_gates
+
+ROWS = {
+    "old": pa.table({"id": [1, 2, 3, 4], "city": ["Oslo", "Oslo", "Bergen", "Bergen"]}),
+    "new": pa.table({"id": [1, 2, 3], "city": ["Oslo", "Bergen", "Oslo"]}),
+    "bad": pa.table({"id": [1, 1, 2], "city": ["Oslo", None, "Oslo"]}),
+}
+
+
+def ask(sql, segments):
+    with duckdb.connect() as connection:
+        connection.register("snapshot", pa.concat_tables(ROWS[name] for name in sorted(segments)))
+        try:
+            return connection.execute(sql).fetchone()[0]
+        except duckdb.Error as error:
+            raise InvalidRequest("the query failed", cause=str(error)) from error
+
+
+def outcomes(specs, hidden="new", live="old"):
+    gates = parse_gates(specs)
+    return evaluate(gates, hidden=frozenset({hidden}), live=frozenset({live} if live else ()), ask=ask)
+
+
+@pytest.mark.parametrize(
+    ("spec", "hidden", "passed"),
+    [
+        ({"min_rows": 3}, "new", True),
+        ({"min_rows": 4}, "new", False),
+        ({"max_rows": 3}, "new", True),
+        ({"max_rows": 2}, "new", False),
+        ({"row_change": {"min_percent": -25, "max_percent": 0}}, "new", True),
+        ({"row_change": {"min_percent": -20}}, "new", False),
+        ({"row_change": {"max_percent": -30}}, "new", False),
+        ({"not_null": "city"}, "new", True),
+        ({"not_null": "city"}, "bad", False),
+        ({"unique": "id"}, "new", True),
+        ({"unique": ["id"]}, "bad", False),
+        ({"unique": ["id", "city"]}, "bad", True),
+        ({"sql": "SELECT min(id) > 0 FROM snapshot"}, "new", True),
+        ({"sql": {"name": "positive", "query": "SELECT min(id) > 5 FROM snapshot"}}, "new", False),
+        ({"sql": "SELECT 1"}, "new", False),
+        ({"sql": "SELECT nonsense FROM snapshot"}, "new", False),
+        ({"not_null": "nobody"}, "new", False),
+    ],
+)
+def test_a_gate_passes_or_fails(spec, hidden, passed):
+    (outcome,) = outcomes([spec], hidden)
+
+    assert outcome.passed is passed, outcome
+
+
+def test_an_outcome_says_what_was_found_and_what_was_expected():
+    (outcome,) = outcomes([{"row_change": {"min_percent": -10, "max_percent": 50}}])
+
+    assert outcome.name == "row_change"
+    assert outcome.found == "-25.00 % (4 to 3 rows)"
+    assert outcome.expected == "-10 % to +50 %"
+
+
+def test_without_a_live_snapshot_any_change_is_allowed():
+    (outcome,) = outcomes([{"row_change": {"min_percent": -10}}], live="")
+
+    assert outcome.passed
+
+
+@pytest.mark.parametrize(
+    "specs",
+    [
+        "min_rows",
+        {"min_rows": 1},
+        [{"min_rows": -1}],
+        [{"min_rows": True}],
+        [{"min_rows": "3"}],
+        [{"min_rows": 1, "max_rows": 2}],
+        [{"row_change": {}}],
+        [{"row_change": {"min_percent": 5, "max_percent": 1}}],
+        [{"row_change": {"least": 5}}],
+        [{"not_null": 'a" IS NULL OR "b'}],
+        [{"not_null": 5}],
+        [{"unique": []}],
+        [{"unique": [5]}],
+        [{"sql": ""}],
+        [{"sql": {"query": 5}}],
+        [{"nobody": 1}],
+        [5],
+    ],
+)
+def test_a_gate_that_means_nothing_is_refused(specs):
+    with pytest.raises(InvalidOption) as caught:
+        parse_gates(specs)
+
+    assert caught.value.facts["code"] == "INVALID_GATE"
+
+
+def test_a_push_is_ended_only_when_its_gates_have_passed():
+    world = PushWorld().create()
+
+    def answer(_sql, segments):
+        return 2 * len(segments)
+
+    controller = Controller(
+        world.catalog, world.deep_store, world.clock, ask=lambda _table: answer, wait=lambda _: None
+    )
+    entry = world.start([], ["a", "b"], gates_required=True)
+    world.upload("a")
+    world.upload("b")
+
+    failed = controller.validate(TABLE, entry, parse_gates([{"min_rows": 5}]), by=ANN)
+    assert not failed.passed
+    with pytest.raises(Refused) as caught:
+        controller.end_replace(TABLE, entry, by=ANN)
+    assert caught.value.facts["code"] == "GATE_FAILED"
+    passed = controller.validate(TABLE, entry, parse_gates([{"min_rows": 4}]), by=ANN)
+    controller.end_replace(TABLE, entry, by=ANN)
+
+    assert passed.passed
+    assert world.seen() == {"a", "b"}
+    operations = [record.operation for record in controller.audit(TABLE)]
+    assert operations[:3] == ["end", "validate", "validate"]
+
+
+def test_an_upload_after_the_gates_makes_them_run_again():
+    world = PushWorld().create()
+    controller = Controller(
+        world.catalog,
+        world.deep_store,
+        world.clock,
+        ask=lambda _table: lambda _sql, _of: 2,
+        wait=lambda _: None,
+    )
+    entry = world.start([], ["a"], gates_required=True)
+    world.upload("a", 1)
+    controller.validate(TABLE, entry, parse_gates([{"min_rows": 1}]), by=ANN)
+
+    world.upload("a", 2)
+
+    with pytest.raises(Refused) as caught:
+        world.end(entry)
+    assert caught.value.facts["code"] == "GATE_FAILED"

@@ -1,0 +1,108 @@
+"""Uploads of metadata only, one segment or many, over HTTP."""
+
+import io
+import tarfile
+
+import pytest
+
+from harness.push_client import Client, make_table, parquet
+from holdfast.config.server import Downloads
+from holdfast.format.segments import Creation, SegmentDescription, encode_creation, encode_description
+
+
+def _archive(files):
+    sink = io.BytesIO()
+    with tarfile.open(fileobj=sink, mode="w:gz") as archive:
+        for name, content in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    return sink.getvalue()
+
+
+def _described(name, table, rows):
+    description = SegmentDescription(name=name, table=table, docs=rows)
+    return encode_description(description), encode_creation(Creation(7, 1_700_000_000_000))
+
+
+@pytest.fixture
+def staged(serve, tmp_path):
+    """A service that may fetch from one folder, with two segments in it."""
+    staging = tmp_path / "staging"
+    staging.mkdir()
+    for name, rows in (("a", 2), ("b", 3)):
+        (staging / f"{name}.parquet").write_bytes(parquet(rows, snapshot=1))
+    client = Client(serve(downloads=Downloads(roots=(str(staging),))))
+    table = make_table(client)
+    table.staging = staging
+    return table
+
+
+def _upload(table, path, archive, **headers):
+    return table.client.call(
+        "POST", path, params={"tableName": table.name, "tableType": "OFFLINE"},
+        headers={"UPLOAD_TYPE": "METADATA", **headers}, files={"f": ("metadata", archive)},
+    )  # fmt: skip
+
+
+def test_metadata_of_a_segment_is_sent_and_its_bytes_are_copied(staged):
+    properties, creation = _described("a", staged.typed, 2)
+    archive = _archive({"metadata.properties": properties, "creation.meta": creation})
+
+    answer = _upload(
+        staged, "/v2/segments", archive, DOWNLOAD_URI=f"file://{staged.staging}/a.parquet",
+        COPY_SEGMENT_TO_DEEP_STORE="true",
+    )  # fmt: skip
+
+    assert answer.status_code == 200, answer.text
+    assert staged.visible() == {"a"}
+    elsewhere = _upload(staged, "/v2/segments", archive, DOWNLOAD_URI="file:///etc/passwd")
+    assert (elsewhere.status_code, elsewhere.json()["errorCode"]) == (403, "URI_REFUSED")
+    assert _upload(staged, "/v2/segments", archive).status_code == 400
+
+
+def test_metadata_of_many_segments_is_sent_at_once(staged):
+    def batch(*addresses):
+        files = {"all_segments_metadata": "\n".join(f"{name}\n{uri}" for name, uri in addresses).encode()}
+        for name, _ in addresses:
+            properties, creation = _described(name, staged.typed, 2)
+            files |= {f"{name}.metadata.properties": properties, f"{name}.creation.meta": creation}
+        return _archive(files)
+
+    inside = [(name, f"file://{staged.staging}/{name}.parquet") for name in ("a", "b")]
+    outside = [inside[0], ("c", "file:///etc/passwd")]
+    for copy in ("true", "false"):
+        refused = _upload(staged, "/segments/batchUpload", batch(*outside), COPY_SEGMENT_TO_DEEP_STORE=copy)
+        assert (refused.status_code, refused.json()["errorCode"]) == (403, "URI_REFUSED"), refused.text
+    assert staged.segments() == set()
+
+    answer = _upload(staged, "/segments/batchUpload", batch(*inside), COPY_SEGMENT_TO_DEEP_STORE="true")
+
+    assert answer.status_code == 200, answer.text
+    assert staged.visible() == {"a", "b"}
+    wrong = _upload(staged, "/segments/batchUpload", batch(*inside), UPLOAD_TYPE="SEGMENT")
+    assert wrong.status_code == 400
+
+
+@pytest.mark.parametrize("name", ["../evil", "/evil", "x/../../evil"])
+def test_an_archive_that_reaches_outside_is_refused(staged, tmp_path, name):
+    archive = _archive({name: b"canary"})
+
+    answer = staged.client.call(
+        "POST", "/v2/segments", params={"tableName": staged.name}, files={"f": ("s", archive)}
+    )
+
+    assert answer.status_code == 400
+    assert not (tmp_path / "evil").exists()
+
+
+def test_custom_values_of_a_segment_are_kept(staged):
+    modifier = '{"mapModifyMode": "UPDATE", "map": {"source": "lake@7"}}'
+
+    assert (
+        staged.upload("a", headers={"Pinot-SegmentZKMetadataCustomMapModifier": modifier}).status_code == 200
+    )
+    held = staged.client.get(f"/segments/{staged.name}/a/metadata").json()
+    assert held["custom.map"] == {"source": "lake@7"}
+    wrong = staged.upload("b", headers={"Pinot-SegmentZKMetadataCustomMapModifier": "["})
+    assert wrong.status_code == 400
