@@ -107,8 +107,11 @@ def clean_increment(*, few: int, many: int, groups_per_partition: int) -> Worklo
             planning(_MANY, many, incremental=True),
             planning(_WHOLE, many, incremental=False),
         )
-        facts = {"partitions, few": few, "partitions, many": many}
-        return Scene(variants, {**facts, "file groups in each": groups_per_partition, "plans": _REPEATED})
+        facts: dict[str, str | int] = {
+            "partitions": f"{few:,} and {many:,}",
+            "file groups in each": groups_per_partition,
+        }
+        return Scene(variants, {**facts, "plans": _REPEATED})
 
     return Workload(name="clean increment", limit=_FEW, goals=(Goal(_MANY, 1.5),), set_up=set_up)
 
