@@ -74,5 +74,5 @@ def test_nothing_happens_before_the_process_is_told(table, stored):
 
 
 def test_a_process_that_fails_is_told(tmp_path):
-    with pytest.raises(RuntimeError, match="delta_process.py ended with 1"):
+    with pytest.raises(RuntimeError, match=r"delta_process\.py ended with 1"):
         delta("count", tmp_path / "nothing")

@@ -12,6 +12,7 @@ from holdfast.format.commits import (
     decode_commit,
     decode_replaced_file_ids,
     decode_writes,
+    decode_writes_in,
     decode_written_files,
     encode_commit,
     inflight_metadata,
@@ -56,6 +57,7 @@ DECODERS = (
     decode_replaced_file_ids,
     decode_writes,
     decode_written_files,
+    lambda content: decode_writes_in(content, ["10"]),
 )
 
 
@@ -163,6 +165,14 @@ def test_a_commit_tells_the_schema_of_its_files_unless_it_rewrote_others(operati
 
     assert [file.path for file in files] == [NEW_FILE.path]
     assert said == schema
+
+
+def test_of_some_partitions_only_the_files_in_those_are_told():
+    commit = encode_commit(CommitMetadata({"10": [NEW_FILE, LOG_FILE], "20": [WriteStat("b", path="20/b")]}))
+
+    assert [file.path for file in decode_writes_in(commit, ["20", "30"])] == ["20/b"]
+    assert decode_writes_in(commit, ["10", "20"]) == decode_writes(commit)[0]
+    assert decode_writes_in(commit, []) == []
 
 
 def test_a_commit_that_replaces_nothing_hides_nothing():

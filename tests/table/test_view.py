@@ -7,7 +7,7 @@ from holdfast.errors import SnapshotExpired, TableDamaged
 from holdfast.format.commits import CommitMetadata, WriteStat, encode_commit
 from holdfast.model.instant import InstantTime
 from holdfast.storage.memory import MemoryStore
-from holdfast.table.view import load_view
+from holdfast.table.view import load_view, view_of_some
 from holdfast.timeline.timeline import load_timeline
 
 T1, T2, T3, T4 = (InstantTime(f"2024010100000000{n}") for n in range(1, 5))
@@ -202,3 +202,30 @@ def test_a_hundred_thousand_files_need_no_object_each(table):
     assert isinstance(view.slices, pa.Table)
     assert view.slices.nbytes < 400 * len(paths)
     assert view.latest().num_rows == len(paths)
+
+
+def test_a_view_of_some_partitions_knows_what_the_whole_one_knows_of_them(table):
+    """Files of archived commits, of writes that failed and of groups that were replaced among them."""
+    archived, a2, a3 = table.file("a", T1, "p"), table.file("a", T2, "p"), table.file("a", T3, "p")
+    b2, c2, other = table.file("b", T2, "p"), table.file("c", T2, "p/q"), table.file("d", T2, "q")
+    table.file("e", T3, "p", token="9-9-9")
+    table.commit(T2, a2, b2, c2, other).commit(T3, a3, previous={a3: T2})
+    table.commit(T4, action="replacecommit", replaced={"p": ["b"]})
+    listed = pa.array([path for path in table.store.paths("p") if "/q/" not in path], pa.string())
+
+    some = view_of_some(table.store, load_timeline(table.store), listed, ["p"])
+
+    whole = table.view().slices
+    assert some.slices == whole.filter(pa.compute.equal(whole["partition"], "p"))
+    assert some.slices["path"].to_pylist() == [archived, a2, a3, b2]
+    assert some.replaced == {"p/b": T4}
+
+
+def test_a_view_of_some_partitions_does_not_read_commits_that_no_file_of_theirs_is_from(table):
+    a1, b2 = table.file("a", T1, "p"), table.file("b", T2, "q")
+    table.commit(T1, a1).commit(T2, b2)
+    table.store.put(f".hoodie/{T2}.commit", b"unreadable")
+
+    some = view_of_some(table.store, load_timeline(table.store), pa.array([a1]), ["p"])
+
+    assert some.slices["path"].to_pylist() == [a1]

@@ -5,6 +5,7 @@ that answer one question skip the rest of the text instead of building it, so
 they stay cheap when a commit names a hundred thousand files.
 """
 
+from collections.abc import Collection
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -120,6 +121,13 @@ def decode_written_files(content: bytes) -> list[WrittenFile]:
     return [file for files in partitions.values() for file in files if file.path is not None]
 
 
+def decode_writes_in(content: bytes, partitions: Collection[str]) -> list[WrittenFile]:
+    """Every file a commit wrote in some of its partitions. What it wrote in others costs little."""
+    stats = _decoded(content, _PARTITIONS).partition_to_write_stats
+    found = [_decoded(stats[partition], _FILES) for partition in partitions if partition in stats]
+    return [file for files in found for file in files if file.path]
+
+
 def decode_writes(content: bytes) -> tuple[list[WrittenFile], str | None]:
     """Every file a commit wrote, and the Avro schema they were written with.
 
@@ -176,10 +184,11 @@ _REPLACED = msgspec.json.Decoder(_Replaced)
 _WRITTEN = msgspec.json.Decoder(_Written)
 _WRITES = msgspec.json.Decoder(_Writes)
 _PARTITIONS = msgspec.json.Decoder(_Partitions)
+_FILES = msgspec.json.Decoder(list[WrittenFile])
 _TOUCHING = msgspec.json.Decoder(Touching)
 
 
-def _decoded(content: bytes, decoder: msgspec.json.Decoder[_T]) -> _T:
+def _decoded(content: bytes | msgspec.Raw, decoder: msgspec.json.Decoder[_T]) -> _T:
     if not content:
         raise Malformed("the commit metadata is empty")
     try:

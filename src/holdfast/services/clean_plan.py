@@ -18,7 +18,7 @@ from holdfast.format.cleans import StoredCleanPlan
 from holdfast.format.malformed import Malformed
 from holdfast.format.savepoints import decode_savepoint
 from holdfast.model.instant import Action, InstantTime, State, just_before, time_at
-from holdfast.model.names import META_FOLDER, in_partition, instant_file, partition_of
+from holdfast.model.names import in_partition, instant_file, partition_of
 from holdfast.model.reports import CleanFile, CleanForecast, CleanPlan
 from holdfast.services.clean_planner import (
     Fates,
@@ -44,7 +44,7 @@ from holdfast.table.opened import OpenTable
 from holdfast.table.pending_services import PendingServices, pending_services
 from holdfast.table.slices import file_slices
 from holdfast.table.steady import read_steadily, timeline_and_ledger
-from holdfast.table.view import SLICES, View, view_of
+from holdfast.table.view import SLICES, View, load_view, view_of_some
 from holdfast.timeline.ledger import LedgerState
 from holdfast.timeline.timeline import Timeline
 
@@ -227,12 +227,12 @@ def _view(
 ) -> View:
     """The files that are there, log files included, in the partitions given or in all."""
     if partitions is None:
-        paths = table.store.paths("", without=META_FOLDER)
+        view = load_view(table.store, timeline)
     elif partitions:
         paths = [f.path for partition in sorted(partitions) for f in table.store.folder(partition).files]
+        view = view_of_some(table.store, timeline, pa.array(paths, pa.string()), partitions)
     else:
         return View(timeline, SLICES.empty_table(), pa.array([], pa.string()), {}, {})
-    view = view_of(table.store, timeline, pa.array(paths, pa.string()))
     return replace(view, slices=file_slices(view, services.compactions))
 
 

@@ -322,9 +322,14 @@ def _stored(path: str, found: os.stat_result) -> StoredFile:
 
 def _stored_entry(path: str, entry: os.DirEntry[str]) -> tuple[StoredFile, ...]:
     """The file as it is now; nothing if it was deleted since it was listed."""
-    with refusals(path), suppress(FileNotFoundError):
+    try:
         return (_stored(path, entry.stat()),)
-    return ()
+    except FileNotFoundError:
+        return ()
+    except OSError:
+        # Entered only now: there may be many thousands of files.
+        with refusals(path):
+            raise
 
 
 def _version(found: os.stat_result) -> str:

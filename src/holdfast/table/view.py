@@ -6,7 +6,7 @@ wrote; files of older instants were committed and archived, and only the
 listing knows them.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,6 +20,7 @@ from holdfast.format.commits import (
     WrittenFile,
     decode_replaced_file_ids,
     decode_writes,
+    decode_writes_in,
 )
 from holdfast.format.malformed import Malformed
 from holdfast.format.restores import RestoreMetadata, decode_restore_metadata
@@ -30,7 +31,7 @@ from holdfast.storage.store import Store
 from holdfast.table.archive import read_archive
 from holdfast.table.given_up import clean_that_names
 from holdfast.timeline.archived import NO_ARCHIVE, ArchivedTimeline
-from holdfast.timeline.timeline import Timeline
+from holdfast.timeline.timeline import Timeline, read_all_completed
 
 _BASE_FILE_SUFFIX = ".parquet"
 _UNDOING: Mapping[Action, Callable[[bytes], RollbackMetadata | RestoreMetadata]] = {
@@ -49,6 +50,9 @@ SLICES = pa.schema(
     ]
 )
 """One row per base file."""
+
+_Said = tuple[pa.Table, dict[str, InstantTime], dict[InstantTime, str]]
+"""Base files, as rows of `SLICES`; file groups replaced; schemas by commit."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +153,33 @@ def view_of(
     store: Store, timeline: Timeline, listed: pa.Array, *, archived: ArchivedTimeline = NO_ARCHIVE
 ) -> View:
     """The view of a table that was listed before. `archived` tells of what is only in archives."""
-    written, replaced, schemas = _said_by_commits(archived.read_completed(store, timeline.completed_commits))
+    # A few at a time: together they may be larger than all that is made of them.
+    read = archived.read_completed if archived.files else read_all_completed
+    said = _said_by_commits(read(store, timeline.completed_commits))
+    return _view_of(store, timeline, listed, said, archived=archived)
+
+
+def view_of_some(store: Store, timeline: Timeline, listed: pa.Array, partitions: Collection[str]) -> View:
+    """The view of a few partitions, whose files are `listed`; in a large table it costs little.
+
+    It knows no schemas, and none of the files that are not there.
+    """
+    instants = set(parsed_names(listed)["instant"].unique().to_pylist())
+    commits = timeline.completed_commits
+    asked = [c for c in commits if c.time in instants or c.action is Action.REPLACECOMMIT]
+    said = _said_by_commits(read_all_completed(store, asked), partitions=partitions)
+    return _view_of(store, timeline, listed, said)
+
+
+def _view_of(
+    store: Store,
+    timeline: Timeline,
+    listed: pa.Array,
+    said: _Said,
+    *,
+    archived: ArchivedTimeline = NO_ARCHIVE,
+) -> View:
+    written, replaced, schemas = said
     unnamed = listed.filter(pc.invert(pc.is_in(listed, written["path"].combine_chunks())))
     older = without_rolled_back(store, timeline, _archived(unnamed, timeline), archived=archived)
     slices = pa.concat_tables([written, older])
@@ -158,15 +188,21 @@ def view_of(
 
 
 def _said_by_commits(
-    commits: Iterable[tuple[Instant, bytes]],
-) -> tuple[pa.Table, dict[str, InstantTime], dict[InstantTime, str]]:
-    """The base files commits wrote, the file groups they replaced, and the schemas they wrote in."""
+    commits: Iterable[tuple[Instant, bytes]], *, partitions: Collection[str] | None = None
+) -> _Said:
+    """The base files commits wrote, the file groups they replaced, and the schemas they wrote in.
+
+    If partitions are given, only the files in those, and no schemas.
+    """
     tables: list[pa.Table] = [SLICES.empty_table()]
     replaced: dict[str, InstantTime] = {}
     schemas: dict[InstantTime, str] = {}
     for instant, content in commits:
         try:
-            files, schema = decode_writes(content)
+            if partitions is None:
+                files, schema = decode_writes(content)
+            else:
+                files, schema = decode_writes_in(content, partitions), None
             ids = decode_replaced_file_ids(content) if instant.action is Action.REPLACECOMMIT else {}
         except Malformed as error:
             file = instant_file(instant.time, instant.action, instant.state)

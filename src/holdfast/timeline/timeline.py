@@ -15,6 +15,8 @@ from holdfast.model.names import META_FOLDER, SHOWN_AS, instant_file, parse_inst
 from holdfast.storage.store import Store
 
 _RANK = {State.REQUESTED: 0, State.INFLIGHT: 1, State.COMPLETED: 2}
+_READ_AT_ONCE = 32
+"""Files of instants that are in memory together: one may have many megabytes."""
 
 
 @dataclass(frozen=True)
@@ -88,9 +90,11 @@ def load_timeline(store: Store) -> Timeline:
 
 def read_all_completed(store: Store, instants: Sequence[Instant]) -> Iterator[tuple[Instant, bytes]]:
     """The contents of many completed instants, in order; empty or absent content is damage."""
-    paths = [instant_file(i.time, i.action, State.COMPLETED) for i in instants]
-    for instant, path, content in zip(instants, paths, store.read_all(paths), strict=True):
-        yield instant, _checked(path, content)
+    for first in range(0, len(instants), _READ_AT_ONCE):
+        some = instants[first : first + _READ_AT_ONCE]
+        paths = [instant_file(i.time, i.action, State.COMPLETED) for i in some]
+        for instant, path, content in zip(some, paths, store.read_all(paths), strict=True):
+            yield instant, _checked(path, content)
 
 
 def read_completed(store: Store, instant: Instant) -> bytes:
