@@ -6,19 +6,27 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 MATRIX := oldest default newest
+PARALLEL := --numprocesses=logical --maxprocesses=4
 
-.PHONY: run test test-deep test-matrix test-zookeeper zookeeper chaos lint bench lock preflight clean
+.PHONY: run test test-deep explore test-matrix test-zookeeper zookeeper chaos lint bench lock preflight clean
 
 run: preflight $(READY)
 	@$(BIN)/python examples/story.py
 
+# Spark takes all cores by itself, so its tests come after the others, which share them.
 test: preflight $(READY) lint
-	$(BIN)/pytest
+	$(BIN)/pytest -m "not spark" $(PARALLEL) --dist=loadfile
+	$(BIN)/pytest -m spark
 
 # Three times as many nested crash points and interleavings as `make test` samples; about ten minutes.
 test-deep: preflight $(READY)
 	HOLDFAST_NESTED_STRIDE=5 HOLDFAST_ASLEEP_STRIDE=1 HOLDFAST_SCHEDULES=20 \
-		$(BIN)/pytest tests/crashes/test_crash_matrix.py tests/interleavings -k "recovering or sleeps or random"
+		$(BIN)/pytest tests/crashes/test_crash_matrix.py tests/interleavings -k "recovering or sleeps or random" \
+		$(PARALLEL) --dist=worksteal
+
+# Every schedule with one switch, too; about half an hour.
+explore: preflight $(READY)
+	HOLDFAST_SWITCH_STRIDE=1 HOLDFAST_ASLEEP_STRIDE=1 $(BIN)/pytest tests/interleavings $(PARALLEL) --dist=worksteal
 
 # The Spark tests on the oldest and the newest PySpark, and on Spark Connect.
 test-matrix: preflight $(MATRIX:%=.venvs/%/.ready)

@@ -76,6 +76,17 @@ def pytest_configure(config):
     config.summary_lines = []
 
 
+def pytest_sessionfinish(session):
+    """A worker of several sends its lines to the process that reports."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["summary_lines"] = session.config.summary_lines
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    node.config.summary_lines += getattr(node, "workeroutput", {}).get("summary_lines", [])
+
+
 def pytest_terminal_summary(terminalreporter, config):
     for line in config.summary_lines:
         terminalreporter.write_line(line)
