@@ -23,6 +23,7 @@ from bench.workloads.delete import delete
 from bench.workloads.overwrite import overwrite
 from bench.workloads.rollback import rollback
 from bench.workloads.snapshot_read import snapshot_read
+from bench.workloads.switch import switch
 from bench.workloads.touched_groups import touched_groups
 from bench.workloads.upsert import GROUPS, PERCENTS, upsert
 
@@ -130,6 +131,7 @@ def _workloads(data: Path, *, rows: int, groups: Sequence[int]) -> tuple[Workloa
     return (
         control_plane(Size(partitions=1000, commits=1000, files_per_commit=100)),
         rollback(files=10_000, others=100_000),
+        switch(segments=100_000),
         *(broker(name, rows=min(rows, _BROKER_ROWS_MAX)) for name in QUERIES),
         bulk_insert(session, data, rows=min(rows, _BULK_ROWS_MAX)),
         snapshot_read(session, data, rows=min(rows, _BULK_ROWS_MAX)),
