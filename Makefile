@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 MATRIX := oldest default newest
 PARALLEL := --numprocesses=logical --maxprocesses=4
 
-.PHONY: run test test-deep explore test-matrix test-zookeeper zookeeper chaos lint bench lock preflight clean
+.PHONY: run test test-deep explore test-matrix test-zookeeper zookeeper chaos push-chaos lint bench lock preflight clean
 
 run: preflight $(READY)
 	@$(BIN)/python examples/story.py
@@ -54,6 +54,10 @@ $(ZOOKEEPER):
 # Four writers, killed and stopped at random for two minutes. HOLDFAST_SEED and HOLDFAST_CHAOS_SECONDS choose.
 chaos: preflight $(READY)
 	@PYTHONPATH=tests $(BIN)/python -m chaos.chaos
+
+# Queries and pushes for a minute, while processes of the service are restarted and killed; chosen likewise.
+push-chaos: preflight $(READY)
+	@PYTHONPATH=tests $(BIN)/python -m chaos.push_load
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -6,6 +6,7 @@ import pytest
 
 from harness.push_rules import APPEND, PLAIN, PureTable
 from holdfast.config.push import DAY_MS, HOUR_MS
+from holdfast.errors import Conflict
 from holdfast.model.lineage import EntryState
 from holdfast.push.retention import plan_retention, ready_deletions
 from holdfast.push.rules import PINOT, Rules
@@ -69,6 +70,50 @@ def test_what_a_forced_revert_left_goes_at_once():
 
     assert table.all == {"a"}
     assert table.entry(entry) is None
+
+
+def test_of_pushes_on_one_base_that_were_all_reverted_as_many_stay_as_the_table_keeps():
+    table = table_with("a", config=replace(PLAIN, retained_snapshots=3))
+    entries = []
+    for name in "bcde":
+        entries.append(table.push(name, force=False))
+        table.revert(entries[-1])
+
+    for _ in range(3):
+        table.retention(after_ms=1000)
+
+    assert table.all == {"a", "d", "e"}
+    assert [table.entry(entry) is not None for entry in entries] == [False, False, True, True]
+
+
+def test_a_pinned_snapshot_that_was_reverted_stays_whatever_its_age_and_number():
+    table = table_with("a", config=replace(PLAIN, retained_snapshots=2))
+    for name in "bcd":
+        entry = table.push(name, force=False)
+        if name == "b":
+            table.state = replace(
+                table.state, push=replace(table.state.push, pins={table.state.push.epoch: 10**15})
+            )
+        table.revert(entry)
+
+    for _ in range(3):
+        table.retention(after_ms=1000)
+
+    assert {"a", "b", "d"} <= table.all
+
+
+def test_a_push_that_was_given_up_and_forgotten_cannot_add_its_late_segments():
+    table = table_with("a", config=replace(PLAIN, consistent_push=True))
+    slow = table.start("a", "b")
+    table.push("c")
+    for _ in range(2):
+        table.retention(after_ms=1000)
+    assert table.entry(slow) is None
+
+    with pytest.raises(Conflict, match="NOT_RESERVED"):
+        table.upload("b")
+
+    assert table.seen == {"c"}
 
 
 def test_what_can_be_redone_stays_for_the_window():

@@ -103,10 +103,13 @@ def changes(before: TableState, decision: Decision) -> Changes:
     after = decision.after
     old, new = (visible(state.segments, state.lineage) for state in (before, after))
     was, now = (frozenset(state.lineage.entries) for state in (before, after))
+    unseen = old - new
+    if after.segments is not before.segments:
+        unseen &= after.segments
     return Changes(
         table=before.table,
         shown=tuple(sorted(new - old)),
-        hidden=tuple(sorted((old - new) & after.segments)),
+        hidden=tuple(sorted(unseen)),
         removed=decision.removed,
         entries_before=tuple(entry for entry in before.lineage.entries if entry not in now),
         entries_after=tuple(entry for entry in after.lineage.entries if entry not in was),
@@ -122,6 +125,14 @@ def ordered(entries: Iterable[LineageEntry]) -> tuple[LineageEntry, ...]:
 
 def seen_by_queries(state: TableState) -> frozenset[str]:
     return visible(state.segments, state.lineage)
+
+
+def absent(state: TableState, names: Sequence[str]) -> list[str]:
+    """Those of the names that the table does not have."""
+    # Mostly it has all, and there may be a hundred thousand.
+    if state.segments.issuperset(names):
+        return []
+    return [name for name in names if name not in state.segments]
 
 
 def entry_time(lineage: Lineage, now_ms: int, rules: Rules) -> int:
@@ -148,7 +159,8 @@ def ended_before(state: TableState, entry_id: str, wanted: EntryState, rules: Ru
 
 
 def check_online(state: TableState, names: Sequence[str], rules: Rules) -> None:
-    waiting = [name for name in names if name in state.offline] if rules.all_replicas else []
+    matters = rules.all_replicas and state.offline
+    waiting = [name for name in names if name in state.offline] if matters else []
     if waiting:
         raise Conflict(
             "segments are not online on every replica",

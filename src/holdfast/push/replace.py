@@ -19,6 +19,7 @@ from holdfast.errors import Conflict, InvalidRequest, Refused
 from holdfast.model.lineage import EntryState, LineageEntry
 from holdfast.push.drafts import (
     Draft,
+    absent,
     check_online,
     check_owner,
     digest_of,
@@ -119,7 +120,7 @@ def end(
     time = entry_time(state.lineage, now_ms, rules)
     draft = Draft(state, now_ms=time)
     draft.put(replace(entry, segments_to=chosen, state=EntryState.COMPLETED, changed_at_ms=time))
-    if rules.narrowing_removes:
+    if rules.narrowing_removes and chosen is not entry.segments_to:
         kept = frozenset(chosen)
         draft.remove(name for name in entry.segments_to if name not in kept)
     draft.publish(entry_id, ended_at_ms=now_ms)
@@ -348,7 +349,7 @@ def _narrowed(entry: LineageEntry, segments_to: Sequence[str]) -> tuple[str, ...
 
 
 def _check_sources_exist(state: TableState, entry: LineageEntry) -> None:
-    gone = [name for name in entry.segments_from if name not in state.segments]
+    gone = absent(state, entry.segments_from)
     if gone:
         raise Refused(
             "segments that the push replaces were deleted meanwhile",
@@ -360,7 +361,7 @@ def _check_sources_exist(state: TableState, entry: LineageEntry) -> None:
 
 
 def _check_uploaded(state: TableState, names: Sequence[str]) -> None:
-    missing = [name for name in names if name not in state.segments]
+    missing = absent(state, names)
     if missing:
         raise Refused(
             "segments were not uploaded",

@@ -162,12 +162,14 @@ class _Pass:
     def _is_kept_for_redo(self, entry: LineageEntry) -> bool:
         if not self.rules.keeps_reverted or not was_published(self.state, entry):
             return False
+        if self._pinned.intersection(entry.segments_to):
+            return True
         if entry.changed_at_ms < self.now_ms - self.state.config.replaced_retention_ms:
-            return bool(self._pinned.intersection(entry.segments_to))
-        return any(
-            snapshot.entry_id == entry.id and -snapshot.position < self.state.config.retained_snapshots
-            for snapshot in redoable(self.state)
-        )
+            return False
+        # L7: several pushes on the same base may have been reverted, and each is a snapshot.
+        newest_first = sorted(redoable(self.state), key=lambda one: (-one.position, -one.epoch))
+        kept = newest_first[: self.state.config.retained_snapshots - 1]
+        return any(snapshot.entry_id == entry.id for snapshot in kept)
 
     def _is_stale(self, entry: LineageEntry) -> bool:
         alive_at = max(entry.changed_at_ms, details_of(self.state, entry.id).renewed_at_ms or 0)

@@ -6,6 +6,7 @@ from holdfast.errors import Conflict, InvalidRequest, Refused
 from holdfast.model.lineage import EntryState, Lineage, LineageEntry
 from holdfast.push.drafts import (
     Draft,
+    absent,
     check_online,
     check_owner,
     ended_before,
@@ -112,8 +113,8 @@ def _revert_all(
 
 
 def _check_way_back(state: TableState, entry: LineageEntry, rules: Rules) -> None:
-    gone = [name for name in entry.segments_from if name not in state.segments]
-    offline = [name for name in entry.segments_from if name in state.offline]
+    gone = absent(state, entry.segments_from)
+    offline = sorted(state.offline.intersection(entry.segments_from))
     if gone or offline or (details_of(state, entry.id).finalised and entry.segments_from):
         raise Refused(
             "the snapshot before the push is no longer complete",

@@ -130,7 +130,7 @@ class Transactions:
         token = self._clock.unique()
         written: list[Change] = []
         for table, step in writing.items():
-            after, extra = self._signed(states[table], step, token, by)
+            after, extra = self._signed(step, done[table].changes, token, by)
             done[table] = replace(done[table], after=after)
             written += self._catalog.changes(states[table], after, added=step.added, forgotten=step.forgotten)
             written += [*step.extra, *extra]
@@ -139,7 +139,7 @@ class Transactions:
         return done
 
     def _signed(
-        self, before: TableState, step: Step, token: str, by: Caller
+        self, step: Step, changed: Changes, token: str, by: Caller
     ) -> tuple[TableState, list[Change]]:
         """The state with everything that goes along with a write: token, key, audit record."""
         after = step.decision.after
@@ -158,7 +158,7 @@ class Transactions:
                 push = replace(push, audit_count=count, audit_head=head)
             record = record_of(
                 push,
-                changes(before, step.decision),
+                changed,
                 operation=step.operation,
                 by=by,
                 at_ms=now_ms,

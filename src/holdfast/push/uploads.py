@@ -40,6 +40,8 @@ def check_upload(
         _check_entries(state, incoming)
         _check_in_place(state, incoming, known, options)
     _check_exclusive(state, incoming, rules)
+    if rules.guards_uploads:
+        _check_reserved(state, incoming)
     for entry in _receiving(state, incoming):
         check_lease(state, entry.id, lease)
 
@@ -146,6 +148,25 @@ def _check_entries(state: TableState, names: Iterable[str]) -> None:
                 code="LINEAGE_ENTRY_REVERTED",
                 hint="start a new push, with new segment names",
             )
+
+
+def _check_reserved(state: TableState, names: Iterable[str]) -> None:
+    """L5: a push that was given up and forgotten must not add its late segments to what queries see.
+
+    Before the first push of a table there is none that could be late.
+    """
+    was_pushed = state.lineage.entries or state.push.tombstones
+    if not (state.config.consistent_push and was_pushed):
+        return
+    live = (e.segments_to for e in state.lineage.entries if e.is_live)
+    strangers = sorted(frozenset(names).difference(state.segments, *live))
+    if strangers:
+        raise Conflict(
+            "no open push declared the segment",
+            segments=few(strangers),
+            code="NOT_RESERVED",
+            hint="start a push that names it in segmentsTo, or switch consistent push off",
+        )
 
 
 def _check_in_place(
