@@ -30,7 +30,7 @@ from holdfast.push.catalog import Catalog
 from holdfast.push.deep_store import DeepStore
 from holdfast.push.deletes import delete
 from holdfast.push.doctor import examine, repair
-from holdfast.push.drafts import digest_of, reverted_entry, seen_by_queries, unknown_entry
+from holdfast.push.drafts import digest_of, reverted_entry, unknown_entry
 from holdfast.push.gates import Ask, Gate, evaluate, parse_gates
 from holdfast.push.ingest import Ingest
 from holdfast.push.leases import check_lease, lease_expires_at_ms
@@ -348,7 +348,7 @@ class Controller:
             raise Refused("the push is not open", entry=entry_id, code="ENTRY_NOT_OPEN")
         chosen = parse_gates(state.config.raw.get("gates", [])) if gates is None else tuple(gates)
         hidden = frozenset(entry.segments_to) & state.segments
-        live = seen_by_queries(state)
+        live = state.visible
         outcomes = evaluate(chosen, hidden=hidden, live=live, ask=self._ask(table))
         looked_at = self._catalog.segments(table, hidden)
 
@@ -470,7 +470,7 @@ class Controller:
     ) -> tuple[str, ...]:
         """Segments of the table, perhaps only those in a range of time that includes its start only."""
         state = self._catalog.load(table)
-        chosen = seen_by_queries(state) if exclude_replaced else state.segments
+        chosen = state.visible if exclude_replaced else state.segments
         if start_ms is None and end_ms is None:
             return tuple(sorted(chosen))
         if start_ms is not None and end_ms is not None and start_ms >= end_ms:
@@ -668,7 +668,7 @@ class Controller:
         others = [entry_id for entry_id in opened if details_of(state, entry_id).note != _SWITCHING_OFF]
         if others:
             raise Conflict("a push is open", entry=others[0], code="LEASE_HELD", hint="end or revert it")
-        names = stable_names(seen_by_queries(state))
+        names = stable_names(state.visible)
         if not names:
             self._reconfigured(table, enabled=False, by=by)
             return Switched(entry_ids=(), changes=Changes(table=table), epoch=state.push.epoch)

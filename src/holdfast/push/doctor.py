@@ -7,7 +7,7 @@ from dataclasses import replace
 from holdfast.errors import TableDamaged
 from holdfast.model.lineage import EntryState, LineageEntry
 from holdfast.push.audit import check_chain
-from holdfast.push.drafts import Draft, seen_by_queries
+from holdfast.push.drafts import Draft
 from holdfast.push.metastore.port import Metastore
 from holdfast.push.reports import Finding
 from holdfast.push.rules import Decision
@@ -58,7 +58,7 @@ def _lineage_findings(state: TableState) -> Iterator[Finding]:
             yield _finding("REVERTED_HIDES", message, sorted(hidden), is_fixable=True)
         if not state.segments.intersection((*entry.segments_from, *entry.segments_to)):
             yield _finding("EMPTY_ENTRY", f"nothing is left of either side of {entry.id}", [])
-    if state.segments and not seen_by_queries(state):
+    if state.segments and not state.visible:
         yield _finding("NOTHING_VISIBLE", "the table has segments and queries see none of them", [])
 
 
@@ -71,7 +71,7 @@ def _segment_findings(state: TableState, known: Mapping[str, Segment]) -> Iterat
         )
     if state.offline:
         yield _finding("NOT_ONLINE", "segments are not online on every replica", sorted(state.offline))
-    seen = seen_by_queries(state)
+    seen = state.visible
     digests = Counter(known[name].digest for name in seen if name in known and known[name].digest)
     twice = sorted(name for name in seen & known.keys() if digests[known[name].digest] > 1)
     if twice:

@@ -75,7 +75,7 @@ class Draft:
         epoch = self._epoch
         # Brokers acknowledge epochs, and the files wait for that: a removal needs one of its own
         # even when the segments were hidden, for somebody may be reading an older snapshot.
-        if epoch == before.push.epoch and (removed or seen_by_queries(before) != visible(segments, lineage)):
+        if epoch == before.push.epoch and (removed or before.visible != visible(segments, lineage)):
             epoch += 1
         deletions = before.push.deletions
         if removed or self._reaped:
@@ -101,7 +101,7 @@ class Draft:
 def changes(before: TableState, decision: Decision) -> Changes:
     """What the decision changes, for a dry run and for the audit."""
     after = decision.after
-    old, new = (visible(state.segments, state.lineage) for state in (before, after))
+    old, new = (state.visible for state in (before, after))
     was, now = (frozenset(state.lineage.entries) for state in (before, after))
     unseen = old - new
     if after.segments is not before.segments:
@@ -121,10 +121,6 @@ def changes(before: TableState, decision: Decision) -> Changes:
 def ordered(entries: Iterable[LineageEntry]) -> tuple[LineageEntry, ...]:
     """Oldest change first; the id decides between equals, as in Pinot."""
     return tuple(sorted(entries, key=lambda entry: (entry.changed_at_ms, entry.id)))
-
-
-def seen_by_queries(state: TableState) -> frozenset[str]:
-    return visible(state.segments, state.lineage)
 
 
 def absent(state: TableState, names: Sequence[str]) -> list[str]:

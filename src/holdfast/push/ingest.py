@@ -15,7 +15,7 @@ from holdfast.clock import Clock
 from holdfast.errors import Conflict, HoldfastError, LineageChanged, OutcomeUnknown
 from holdfast.push.catalog import Catalog
 from holdfast.push.deep_store import DeepStore, SegmentFile
-from holdfast.push.drafts import digest_of, seen_by_queries
+from holdfast.push.drafts import digest_of
 from holdfast.push.metastore.port import Change, Check, Create, Remove, Replace
 from holdfast.push.payloads import Payload
 from holdfast.push.quota import check_upload_quota
@@ -121,7 +121,7 @@ class Ingest:
             for name, payload in wanted.items()
         }
         decision = register(state, added, known, now_ms=now_ms)
-        shows = seen_by_queries(decision.after) != seen_by_queries(state)
+        shows = decision.after.visible != state.visible
         # An upload into an open push is told by the push's own records.
         audited = shows or decision.after.push.epoch != state.push.epoch
         return Step(

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 
 from holdfast.config.push import PushTable
 from holdfast.errors import Refused
-from holdfast.push.drafts import seen_by_queries
 from holdfast.push.reports import Preflight
 from holdfast.push.segments import Segment
 from holdfast.push.snapshots import retained
@@ -100,7 +99,7 @@ def _advice(state: TableState, known: Mapping[str, Segment], replicas: int) -> t
         oldest = snapshots[-1]
         freed = replicas * _size(known, oldest.segments - needed)
         advice.append(f"the oldest snapshot (epoch {oldest.epoch}) holds {freed} bytes of its own")
-    hidden = replicas * _size(known, state.segments - seen_by_queries(state))
+    hidden = replicas * _size(known, state.segments - state.visible)
     if hidden:
         advice.append(f"{hidden} bytes are hidden from queries; retention or a revert may free them")
     advice.append("a push needs room for the old and the new snapshot: raise quota.storage")

@@ -27,7 +27,6 @@ from holdfast.push.drafts import (
     entry_time,
     few,
     reverted_entry,
-    seen_by_queries,
 )
 from holdfast.push.leases import check_lease, lease_expires_at_ms
 from holdfast.push.reports import Caller
@@ -49,7 +48,7 @@ def start(
 ) -> Decision:
     """Open an entry; with `force`, revert what stands in its way and make room."""
     _check_names(request)
-    seen = seen_by_queries(state)
+    seen = state.visible
     _check_sides(request, seen)
     if state.lineage.entry(entry_id) is not None:
         raise Conflict("the entry exists already", entry=entry_id, code="ENTRY_EXISTS")

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from holdfast.model.lineage import EntryState, LineageEntry
 from holdfast.push.deletes import locked
-from holdfast.push.drafts import Draft, entry_time, seen_by_queries
+from holdfast.push.drafts import Draft, entry_time
 from holdfast.push.rules import Decision, Rules
 from holdfast.push.segments import Segment
 from holdfast.push.snapshots import (
@@ -112,7 +112,7 @@ class _Pass:
         surplus = surplus_snapshots(self.state, room=room, now_ms=self.now_ms)
         if not surplus.entry_ids or self.rules.keeps_by_either:
             return
-        held = _open_sources(self.state) | self._pinned | seen_by_queries(self.state)
+        held = _open_sources(self.state) | self._pinned | self.state.visible
         self.draft.remove(name for name in surplus.segments if name not in held)
         for entry_id in surplus.entry_ids:
             self.draft.finalise(entry_id)

@@ -13,7 +13,6 @@ from holdfast.push.drafts import (
     entry_time,
     few,
     reverted_entry,
-    seen_by_queries,
     unknown_entry,
 )
 from holdfast.push.reports import Caller
@@ -143,7 +142,7 @@ def _check_all_back(after: TableState, entries: tuple[LineageEntry, ...]) -> Non
     """L4: the whole previous snapshot, or a refusal."""
     newly = frozenset[str]().union(*(e.segments_from for e in entries if e.state is EntryState.COMPLETED))
     between = frozenset[str]().union(*(e.segments_to for e in entries))
-    hidden = sorted(newly - between - seen_by_queries(after))
+    hidden = sorted(newly - between - after.visible)
     if hidden:
         raise Refused(
             "another entry hides what would come back",

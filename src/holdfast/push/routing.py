@@ -71,7 +71,7 @@ class RouterSettings:
 def build_snapshot(catalog: Catalog, table: str, *, built_at_ms: int = 0) -> RoutingSnapshot:
     """The snapshot of a table as its records are now."""
     state = catalog.load(table)
-    return _snapshot(catalog, state, visible(state.segments, state.lineage), built_at_ms)
+    return _snapshot(catalog, state, state.visible, built_at_ms)
 
 
 def _snapshot(catalog: Catalog, state: TableState, names: Iterable[str], built_at_ms: int) -> RoutingSnapshot:
@@ -477,7 +477,7 @@ def _names(tables: Iterable[str]) -> dict[str, str]:
 def _at(state: TableState, epoch: int | None) -> tuple[frozenset[str], int]:
     """The segments that were seen at an epoch."""
     if epoch == state.push.epoch:
-        return visible(state.segments, state.lineage), state.push.epoch
+        return state.visible, state.push.epoch
     known = snapshots(state)
     found = next((one for one in known if one.epoch == epoch), None)
     if found is None:

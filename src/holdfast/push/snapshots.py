@@ -8,7 +8,7 @@ Nothing is stored twice.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from holdfast.model.lineage import EntryState, LineageEntry, visible
+from holdfast.model.lineage import EntryState, LineageEntry
 from holdfast.push.state import EntryDetails, TableState
 
 
@@ -41,7 +41,7 @@ def snapshots(state: TableState) -> tuple[Snapshot, ...]:
 def retained(state: TableState) -> tuple[Snapshot, ...]:
     """What queries see, then what each rollback step would show, as far back as all segments exist."""
     published = completed(state)
-    found = [_snapshot(state, 0, published, visible(state.segments, state.lineage), ())]
+    found = [_snapshot(state, 0, published, state.visible, ())]
     for entry in reversed(published):
         last = found[-1]
         before = (last.segments - frozenset(entry.segments_to)) | frozenset(entry.segments_from)
@@ -59,7 +59,7 @@ def redoable(state: TableState) -> tuple[Snapshot, ...]:
         steps = redo_steps(state, entry) if entry.state is EntryState.REVERTED else None
         if steps is None:
             continue
-        segments = visible(state.segments, state.lineage)
+        segments = state.visible
         for step in steps:
             segments = (segments - frozenset(step.segments_from)) | frozenset(step.segments_to)
         details = details_of(state, entry.id)
@@ -83,7 +83,7 @@ def redo_steps(state: TableState, entry: LineageEntry) -> tuple[LineageEntry, ..
     None if one of them cannot be.
     """
     steps: list[LineageEntry] = []
-    seen = set(visible(state.segments, state.lineage))
+    seen = set(state.visible)
     waiting = [entry]
     while waiting:
         entry = waiting[-1]

@@ -6,10 +6,11 @@ of the protocol is a pure function from one `TableState` to the next.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 
 from holdfast.config.push import PushTable
-from holdfast.model.lineage import EntryState, Lineage
+from holdfast.model.lineage import EntryState, Lineage, visible
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +109,7 @@ class PushState:
     """Digest of the newest audit record: every record names the one before it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class TableState:
     """One table at one moment. `versions` holds, by path, what was read (None: absent)."""
 
@@ -122,3 +123,8 @@ class TableState:
     versions: Mapping[str, int | None]
     offline: frozenset[str] = frozenset()
     """Segments of which fewer replicas are online than the table asks for."""
+
+    @cached_property
+    def visible(self) -> frozenset[str]:
+        """What queries see. There may be a hundred thousand, so it is worked out once."""
+        return visible(self.segments, self.lineage)

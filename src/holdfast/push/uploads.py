@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from holdfast.errors import Conflict, InvalidRequest, Refused
 from holdfast.model.lineage import EntryState, LineageEntry, visible
-from holdfast.push.drafts import few, seen_by_queries
+from holdfast.push.drafts import few
 from holdfast.push.leases import check_lease
 from holdfast.push.reports import UploadOptions
 from holdfast.push.rules import Decision, Rules
@@ -51,7 +51,7 @@ def register(
 ) -> Decision:
     """Put the segments into the table. `known` is the metadata they had before, if any."""
     segments = state.segments | added.keys()
-    seen = seen_by_queries(state)
+    seen = state.visible
     changed = frozenset(name for name, segment in added.items() if _differs(segment, known.get(name)))
     shows_other_rows = visible(segments, state.lineage) != seen or not changed.isdisjoint(seen)
     epoch = state.push.epoch + shows_other_rows
@@ -176,7 +176,7 @@ def _check_in_place(
     if not state.config.consistent_push or options.allow_in_place:
         return
     done = [entry for entry in state.lineage.entries if entry.state is EntryState.COMPLETED]
-    relied_on = seen_by_queries(state).union(
+    relied_on = state.visible.union(
         *(side for entry in done for side in (entry.segments_from, entry.segments_to))
     )
     changed = sorted(
