@@ -507,9 +507,9 @@ ENDPOINTS = (
     ),
     Endpoint(
         method="GET", path="/segments/{table}/lineage/audit", name="GetAudit", access=Access(Role.READ),
-        handle=audit, about="Who changed what, oldest first.",
+        handle=audit, about="Who changed what, newest first.",
         parameters=(
-            *_COMMON, Parameter("since", "After this sequence number.", kind="integer"),
+            *_COMMON, Parameter("since", "At or after this time, in milliseconds.", kind="integer"),
             Parameter("limit", "At most so many, 100 by default, 1000 at most.", kind="integer"),
         ),
         answer=Answer(about="The records.", schema=OBJECT), refusals=_MISSING,
