@@ -1,8 +1,10 @@
 """`cleans show`, `cleans run`, `clean showpartitions`, and the cleaner as a program of its own."""
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -131,6 +133,24 @@ def test_the_cleaner_runs_as_hudis_does(aged, tmp_path):
 
     assert result.returncode == 0
     assert len(_files(aged)) == 6
+
+
+@pytest.mark.spark
+def test_the_cleaner_runs_under_spark_submit(aged):
+    submit = Path(sys.executable).with_name("spark-submit")
+    program = Path(holdfast.__file__).with_name("cleaner.py")
+    command = [
+        submit, "--master", "local[1]", program,
+        "--target-base-path", aged, "--hoodie-conf", "hoodie.cleaner.policy=KEEP_LATEST_FILE_VERSIONS",
+        "--hoodie-conf", "hoodie.cleaner.fileversions.retained=1",
+    ]  # fmt: skip
+
+    ran = subprocess.run(
+        [*map(str, command)], timeout=300, check=False, env={**os.environ, "PYSPARK_PYTHON": sys.executable}
+    )
+
+    assert ran.returncode == 0
+    assert len(_files(aged)) == 2
 
 
 def test_the_cleaner_says_with_its_exit_code_that_it_failed(tmp_path):

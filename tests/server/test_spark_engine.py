@@ -32,7 +32,7 @@ def addresses(tmp_path):
         stdout=subprocess.PIPE, text=True, env=os.environ,
     )  # fmt: skip
     try:
-        document = json.loads("".join(iter(process.stdout.readline, "}\n")) + "}")
+        document = json.loads(process.stdout.readline())
         yield _Addresses(document["controller"], document["broker"])
     finally:
         process.send_signal(signal.SIGTERM)

@@ -6,12 +6,14 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 
 from harness.checker import check_at_any_time, check_at_rest, visible_rows
 from harness.faults import Crash, CrashingStore, InterruptedStore, RecordingStore, StoreWrapper
 from harness.foreign_cleans import FOREIGN_CLEAN, clean_by_another
 from harness.hudi_reader import copy_to_disk, hudi_rows
 from harness.world import LOCATION, SimulatedHost, memory_world, rows, table_of
+from holdfast.cli.main import cli
 from holdfast.config.cleaning import CleanPolicy, CleanSettings
 from holdfast.config.table import new_table_settings
 from holdfast.config.write import FailedWritesPolicy, IndexType, WriteSettings
@@ -28,6 +30,7 @@ from holdfast.services.leases import lease
 from holdfast.services.restore import restore
 from holdfast.services.savepoints import create_savepoint, delete_savepoint
 from holdfast.services.undo import undo
+from holdfast.storage.local import LocalStore
 from holdfast.table.markers import leave_marker
 from holdfast.table.opened import create_new
 from holdfast.timeline.ledger import Decision
@@ -172,6 +175,28 @@ def test_the_example_of_the_specification_comes_out_exactly(row, tmp_path):
     check_at_rest(world.open())
     assert visible_rows(world.open()) == before
     assert hudi_rows(copy_to_disk(world.store, tmp_path)) == before
+
+
+OPTIONS = {
+    "commits_retained": "hoodie.cleaner.commits.retained",
+    "versions_retained": "hoodie.cleaner.fileversions.retained",
+}
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if not row.startswith("HOURS")])
+def test_the_command_line_cleans_the_example_exactly(row, tmp_path):
+    """Retention by hours depends on the time of day, which a command does not choose."""
+    [(setting, number)], _, expected = ROWS[row][0].items(), *ROWS[row][1:]
+    world = _example()
+    folder = copy_to_disk(world.store, tmp_path)
+    option = f"{OPTIONS[setting]}={number}"
+    planned = CliRunner().invoke(cli, ["cleans", "run", str(folder), "--hoodie-conf", option, "--dry-run"])
+
+    ran = CliRunner().invoke(cli, ["cleans", "run", str(folder), "--hoodie-conf", option, "--yes"])
+
+    assert (planned.exit_code, ran.exit_code) == (0, 0)
+    assert _kept(world.on(LocalStore(str(folder)))) == list(expected)
+    assert planned.stdout.count("to be deleted: ") == len(_data_files(world)) - sum(map(len, expected))
 
 
 def test_a_savepoint_keeps_its_files_in_the_example():
