@@ -31,7 +31,7 @@ from pathlib import Path
 import pyarrow as pa
 
 import holdfast
-from chaos.history import History, Read, Stop, difference, read_entries, read_lives, rows_of
+from chaos.history import History, Read, Stop, difference, keep_entries, read_entries, read_lives, rows_of
 from chaos.writer import OUTCOME_UNKNOWN, WRITERS
 from harness.checker import check_at_rest
 from harness.hudi_reader import hudi_snapshot
@@ -97,6 +97,7 @@ class Chaos:
         self._seed = seed
         self._seconds = seconds
         self._stop = folder / "stop"
+        self._entries = folder / "entries"
         self._writers = [_Writer(number) for number in range(WRITERS)]
         self._kills = 0
         self._violations: list[str] = []
@@ -108,7 +109,7 @@ class Chaos:
         began = time.monotonic()
         for writer in self._writers:
             self._start(writer)
-        acts = (self._kill_writers, self._stop_writers, self._read, self._care)
+        acts = (self._kill_writers, self._stop_writers, self._read, self._care, self._keep_ledger)
         threads = [threading.Thread(target=self._guarded, args=(act,)) for act in acts]
         for thread in threads:
             thread.start()
@@ -135,6 +136,10 @@ class Chaos:
         except Exception:  # noqa: BLE001  # whatever it was, the run has failed
             self._violations.append(f"{act.__name__} failed: {traceback.format_exc()}")
             self._is_over.set()
+
+    def _keep_ledger(self, _chance: random.Random) -> None:
+        while not self._is_over.wait(0.2):
+            keep_entries(self.table, self._entries)
 
     # Writers
 
@@ -310,12 +315,12 @@ class Chaos:
         return self._report(history, table, seconds)
 
     def history(self) -> History:
-        opened = holdfast.open_table(str(self.table))._opened
-        return History(read_entries(opened.store), read_lives(self.logs))
+        keep_entries(self.table, self._entries)
+        return History(read_entries(self._entries), read_lives(self.logs))
 
     def _report(self, history: History, table: holdfast.Table, seconds: float) -> Report:
         calls = history.calls
-        rollbacks = [i for i in table.timeline() if i.action is Action.ROLLBACK]
+        rollbacks = [i for i in table.timeline(archived=True) if i.action is Action.ROLLBACK]
         return Report(
             seed=self._seed,
             seconds=seconds,

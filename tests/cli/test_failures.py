@@ -198,7 +198,11 @@ def test_an_interrupt_is_one_line_and_code_130(table, begin):
     begin("dead", is_gone=True)
     command = [sys.executable, "-m", "holdfast", "rollbacks", "run", str(table)]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+    with subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, stderr=pipe,
+        # Whoever runs the tests in the background ignores the signal, and so would the command.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as process:  # fmt: skip
         asked = process.stderr.read(len("Roll back 1 failed write? [y/N]:"))
         while process.poll() is None:
             # A signal that comes just before the process waits for its input does not wake it.
