@@ -18,9 +18,9 @@ test: preflight $(READY) lint
 	$(BIN)/pytest -m "not spark" $(PARALLEL) --dist=loadfile
 	$(BIN)/pytest -m spark
 
-# Three times as many nested crash points and interleavings as `make test` samples; about ten minutes.
+# More nested crash points and interleavings than `make test` samples; about ten minutes.
 test-deep: preflight $(READY)
-	HOLDFAST_NESTED_STRIDE=5 HOLDFAST_ASLEEP_STRIDE=1 HOLDFAST_SCHEDULES=20 \
+	HOLDFAST_NESTED_STRIDE=8 HOLDFAST_ASLEEP_STRIDE=2 HOLDFAST_SCHEDULES=12 \
 		$(BIN)/pytest tests/crashes/test_crash_matrix.py tests/interleavings -k "recovering or sleeps or random" \
 		$(PARALLEL) --dist=worksteal
 
