@@ -16,6 +16,11 @@ from holdfast.config.write import WriteSettings
 from holdfast.errors import Refused, SnapshotExpired, StorageUnavailable, UnknownInstant
 from holdfast.format.archive import decode_archive
 from holdfast.format.ledger_entries import EntryKind, decode_entry
+from holdfast.format.rollbacks import (
+    RolledBackPartition,
+    decode_rollback_metadata,
+    encode_rollback_metadata,
+)
 from holdfast.model.instant import COMMIT_ACTIONS, Action, InstantTime, State
 from holdfast.model.names import LEDGER_FOLDER, META_FOLDER, instant_file, parse_base_file
 from holdfast.read.changes import change_schema, changes, read_changes
@@ -275,6 +280,25 @@ def test_a_file_that_came_back_after_its_rollback_keeps_the_timeline_beginning_b
     assert len(held.archived) == 2
     assert all(instant.action is not Action.ROLLBACK for instant in held.archived)
     assert hudi_rows(copy_to_disk(world.store, tmp_path)) == rows
+    assert Action.ROLLBACK in {instant.action for instant in freed.archived}
+
+
+def test_a_rollback_stays_while_a_file_is_there_that_it_could_not_delete():
+    """Another program's rollback says so; what the file is called does not matter then."""
+    world, _, _ = _rolled_back()
+    [rollback] = [i for i in load_timeline(world.store).instants if i.action is Action.ROLLBACK]
+    record = instant_file(rollback.time, Action.ROLLBACK, State.COMPLETED)
+    said = decode_rollback_metadata(world.store.read(record))
+    stuck = RolledBackPartition("city=paris", failed_files=("city=paris/.x_20200101000000000.log.1_0-0-0",))
+    world.store.put(record, encode_rollback_metadata(replace(said, partitions=(stuck,))))
+    world.store.create(stuck.failed_files[0], b"")
+
+    held = _archive(world)
+    world.store.delete(stuck.failed_files[0])
+    freed = _archive(world)
+
+    assert stuck.failed_files[0] in held.held_back
+    assert Action.ROLLBACK not in {instant.action for instant in held.archived}
     assert Action.ROLLBACK in {instant.action for instant in freed.archived}
 
 
