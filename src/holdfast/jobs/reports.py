@@ -1,0 +1,48 @@
+"""What a push job and a run of a pipeline tell about themselves."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from holdfast.model.reports import CleanReport, Commit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateResult:
+    name: str
+    passed: bool
+    found: str
+    expected: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushReport:
+    table: str
+    """The typed name."""
+    entry_id: str
+    """The lineage entry, if the table is pushed consistently; else empty."""
+    segments: tuple[str, ...]
+    replaced: tuple[str, ...]
+    rows: int
+    bytes: int
+    gates: tuple[GateResult, ...] = ()
+    epoch: int | None = None
+    """The snapshot that queries see from now on."""
+    source: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Where the rows came from: the lake table and its instant, or the files."""
+    seconds: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    """By stage: build, upload, gates, publish."""
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineReport:
+    """One run. `commit` is None if there was nothing new, `push` if nothing had to be pushed."""
+
+    name: str
+    files: tuple[str, ...] = ()
+    """The files that this run ingested."""
+    commit: Commit | None = None
+    clean: CleanReport | None = None
+    push: PushReport | None = None
+    seconds: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
