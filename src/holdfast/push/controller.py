@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Any
 
 from holdfast.clock import Clock
+from holdfast.config.gates import Gate, parse_gates
 from holdfast.config.push import PushTable, parse_table
 from holdfast.config.push_schema import incompatibilities, parse_schema
 from holdfast.errors import Conflict, HoldfastError, InvalidRequest, Refused, TableNotFound
@@ -31,7 +32,7 @@ from holdfast.push.deep_store import DeepStore
 from holdfast.push.deletes import delete
 from holdfast.push.doctor import examine, repair
 from holdfast.push.drafts import digest_of, reverted_entry, unknown_entry
-from holdfast.push.gates import Ask, Gate, evaluate, parse_gates
+from holdfast.push.gates import Ask, evaluate
 from holdfast.push.ingest import Ingest
 from holdfast.push.leases import check_lease, lease_expires_at_ms
 from holdfast.push.payloads import (

@@ -4,9 +4,9 @@ from typing import Any
 
 import msgspec
 
+from holdfast.config.gates import parse_gates
 from holdfast.config.server import Role
 from holdfast.errors import InvalidRequest
-from holdfast.push.gates import parse_gates
 from holdfast.push.reports import Switched
 from holdfast.push.rules import StartRequest, Target
 from holdfast.server.auth import Access, On
