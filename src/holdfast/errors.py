@@ -14,7 +14,8 @@ HoldfastError
 │   ├── WriteConflict
 │   ├── WriterActive
 │   ├── LockTimeout
-│   └── LineageChanged
+│   ├── LineageChanged
+│   └── GateFailed      the new rows are not what they should be: readers keep the old ones
 ├── Fenced              stop: another process decided this instant
 ├── OutcomeUnknown      delete nothing: the ledger decides later
 ├── StorageUnavailable  wait, then repeat the same call
@@ -109,6 +110,10 @@ class LockTimeout(Conflict):
 
 class LineageChanged(Conflict):
     """The segment lineage changed in the meantime."""
+
+
+class GateFailed(Conflict):
+    """What was to be published is not what a gate expects."""
 
 
 class Fenced(HoldfastError):

@@ -8,7 +8,7 @@ import click
 
 from holdfast.cli.arguments import ask, asking, remember_debug
 from holdfast.cli.output import Bytes, counted, print_facts, print_json, print_line, print_table
-from holdfast.cli.service_client import DEFAULT_CONTROLLER, ServiceClient, segments_path
+from holdfast.jobs.service import DEFAULT_CONTROLLER, ServiceClient, segments_path
 from holdfast.errors import InvalidRequest
 
 Function = TypeVar("Function", bound=Callable[..., None])

@@ -6,7 +6,7 @@ import click
 
 from holdfast.cli.arguments import remember_debug
 from holdfast.cli.output import print_json, print_line, print_table
-from holdfast.cli.service_client import DEFAULT_BROKER, ServiceClient
+from holdfast.jobs.service import DEFAULT_BROKER, ServiceClient
 from holdfast.errors import HoldfastError, InvalidRequest, StorageUnavailable, TableNotFound
 
 _ERRORS: dict[int, type[HoldfastError]] = {
