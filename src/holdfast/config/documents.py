@@ -43,6 +43,9 @@ class Document:
     values: Mapping[str, Any]
     file: str = ""
     lines: Mapping[Place, int] = field(default_factory=lambda: MappingProxyType({}))
+    """Of keys, and of what stands in lists."""
+    text_lines: Mapping[Place, int] = field(default_factory=lambda: MappingProxyType({}))
+    """Where texts begin: blocks after `|` and `>` do on the next line."""
 
     def wrong(self, place: Place, message: str, *, hint: str = "", **facts: object) -> InvalidOption:
         """The error about the value at a place; without a line of its own, that of what it is in."""
@@ -74,7 +77,7 @@ def read_document(
         raise InvalidOption("the file is empty", file=file)
     if not isinstance(values, dict):
         raise InvalidOption("the file is not a mapping of keys to values", file=file, line=_line(node))
-    return Document(values=values, file=file, lines=reading.lines)
+    return Document(values=values, file=file, lines=reading.lines, text_lines=reading.text_lines)
 
 
 def spelled(place: Place) -> str:
@@ -115,9 +118,10 @@ class Section:
 
     def required(self, key: str, parse: Callable[[Any], Value]) -> Value:
         """The value of `key`, parsed; refused if it is not there."""
+        if not self.has(key):
+            raise self.missing(key)
         value = self.read(key, parse)
-        if value is None:
-            raise self._missing(key)
+        assert value is not None, "a parser returned nothing for a value"
         return value
 
     def each(self, key: str, parse: Callable[[Any], Value]) -> tuple[Value, ...]:
@@ -129,13 +133,31 @@ class Section:
         self._asked.append(key)
         return self._section((key,), parse) if self.has(key) else None
 
+    def needed(self, key: str, parse: Callable[["Section"], Value]) -> Value:
+        """A mapping within this one, parsed; refused if it is not there."""
+        if not self.has(key):
+            raise self.missing(key)
+        self._asked.append(key)
+        return self._section((key,), parse)
+
     def sections(self, key: str, parse: Callable[["Section"], Value]) -> tuple[Value, ...]:
         """A list of mappings, each parsed; none if it is not there."""
         return tuple(self._section((key, at), parse) for at, _ in enumerate(self._listed(key)))
 
+    def text_line(self, key: str) -> int:
+        """Where the text of `key` begins in the file; 0 if there is none."""
+        return self._document.text_lines.get((*self._place, key), 0)
+
     def wrong(self, key: str, message: str, *, hint: str = "", **facts: object) -> InvalidOption:
         """The error about `key`."""
         return self._document.wrong((*self._place, key), message, hint=hint, **facts)
+
+    def missing(self, key: str) -> InvalidOption:
+        """The error about a key that is not there, or is misspelled."""
+        misspelled = difflib.get_close_matches(key, map(str, self._unknown()), n=1, cutoff=0.6)
+        if misspelled:
+            return self.wrong(misspelled[0], "unknown key", hint=f"did you mean {key}?")
+        return self.wrong(key, "a key is missing")
 
     def finish(self) -> None:
         """Refuse what nobody asked for."""
@@ -145,12 +167,6 @@ class Section:
 
     def _unknown(self) -> Iterator[object]:
         return (key for key in self._values if key not in self._asked)
-
-    def _missing(self, key: str) -> InvalidOption:
-        misspelled = difflib.get_close_matches(key, map(str, self._unknown()), n=1, cutoff=0.6)
-        if misspelled:
-            return self.wrong(misspelled[0], "unknown key", hint=f"did you mean {key}?")
-        return self.wrong(key, "a key is missing")
 
     def _listed(self, key: str) -> Sequence[Any]:
         listed = self.read(key, lambda value: value)
@@ -209,6 +225,7 @@ class _Reading:
         self._file = file
         self._names = names
         self.lines: dict[Place, int] = {}
+        self.text_lines: dict[Place, int] = {}
 
     def value(self, node: Any, place: Place, above: tuple[Any, ...] = ()) -> Any:
         if any(node is one for one in above):
@@ -244,6 +261,7 @@ class _Reading:
             return (self._names or {})[match[1]]
 
         text = node.value if self._names is None else _NAMED.sub(named, node.value)
+        self.text_lines[place] = _line(node) + (node.style in ("|", ">"))
         if node.style is not None:
             return text
         try:
@@ -252,7 +270,7 @@ class _Reading:
             raise self._wrong(node, place, "not a number that can be used") from error
 
     def _wrong(self, node: Any, place: Place, message: str, **facts: object) -> InvalidOption:
-        return InvalidOption(message, file=self._file, line=_line(node), key=spelled(place), **facts)
+        return InvalidOption(message, hint="", file=self._file, line=_line(node), key=spelled(place), **facts)
 
 
 def _plain(text: str) -> object:

@@ -83,6 +83,12 @@ def parse_gate(spec: object) -> Gate:
             raise _invalid("the gate is not known", spec, hint=_nearest(kind))
 
 
+def checked_gate(spec: Any) -> dict[str, Any]:
+    """A gate as it is written, refused unless it can be parsed."""
+    parse_gate(spec)
+    return dict(spec)
+
+
 def _parse_change(value: Any, spec: object) -> RowChange:
     bounds = value if isinstance(value, Mapping) else {}
     least, most = bounds.get("min_percent", -100), bounds.get("max_percent", float("inf"))

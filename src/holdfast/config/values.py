@@ -5,8 +5,10 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
-from holdfast.config.push import parse_period_ms, parse_size_bytes
+from holdfast.config.push import check_table_name, parse_period_ms, parse_size_bytes
+from holdfast.errors import InvalidRequest
 
 Value = TypeVar("Value")
 
@@ -99,6 +101,25 @@ def place(value: Any, folder: str) -> str:
     """A path beneath `folder`, an absolute path, or a URI."""
     written = text(value)
     return written if "://" in written else os.path.normpath(os.path.join(folder, written))
+
+
+def address(value: Any) -> str:
+    """The URL of a service, without a slash at its end."""
+    url = text(value).rstrip("/")
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("not http://HOST:PORT")
+    return url
+
+
+def table_name(value: Any) -> str:
+    """The name of a push table, raw or typed."""
+    name = text(value)
+    try:
+        check_table_name(name)
+    except InvalidRequest as error:
+        raise ValueError(f"{error.message}: {error.hint}") from error
+    return name
 
 
 def secret(value: Any, folder: str) -> str:
