@@ -28,7 +28,7 @@ _WHOLE = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 _DECIMAL = re.compile(r"[-+]?(\.[0-9]+|[0-9]+\.[0-9]*|[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+)")
 _WORDS = {"true": True, "false": False, "null": None}
 
-_WHERE = ("file", "line", "key", "option", "code")
+_WHERE = ("file", "line", "key", "code")
 """Facts of an error about a value that its place in the document stands for."""
 
 Value = TypeVar("Value")
@@ -188,9 +188,8 @@ class Section:
             return parse(value)
         except InvalidOption as error:
             facts = {name: fact for name, fact in error.facts.items() if name not in _WHERE}
-            option = error.facts.get("option")
-            if isinstance(value, Mapping) and option in value:
-                whole = (*whole, str(option))
+            if isinstance(value, Mapping) and facts.get("option") in value:
+                whole = (*whole, str(facts.pop("option")))
             raise self._document.wrong(whole, error.message, hint=error.hint, **facts) from error
         except (ValueError, TypeError) as error:
             raise self._document.wrong(whole, "a value is wrong", cause=str(error)) from error

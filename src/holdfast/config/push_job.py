@@ -336,13 +336,13 @@ def _partition(value: Any) -> tuple[str, str]:
 def _job_type(value: Any) -> str:
     if scalar(value).lower() in map(str.lower, _HALF_JOB_TYPES):
         raise InvalidOption("a job both builds the segments and pushes them", hint=f"use {_METADATA_PUSH}")
-    return one_of(value, {name: name for name in _JOB_TYPES})
+    return one_of(value, _JOB_TYPES)
 
 
 def _naming(value: Any) -> str:
     if scalar(value).lower() in map(str.lower, _REPEATED_NAMING):
         raise InvalidOption("every run needs segment names of its own", hint=_NAMES_HINT)
-    return one_of(value, {name: name for name in _NAMING})
+    return one_of(value, _NAMING)
 
 
 def _pattern(value: Any) -> str:

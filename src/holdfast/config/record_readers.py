@@ -44,7 +44,7 @@ class RecordReader:
 
 def parse_reader(part: Section) -> RecordReader:
     """A `recordReaderSpec`."""
-    kind = part.required("dataFormat", lambda value: one_of(value, {name: name for name in DATA_FORMATS}))
+    kind = part.required("dataFormat", lambda value: one_of(value, DATA_FORMATS))
     classes = (part.read("className", text), part.read("configClassName", text))
     reader = RecordReader(format=kind, options={"header": "true"} if kind == "csv" else {})
     if kind in ("csv", "json"):
@@ -56,7 +56,8 @@ def parse_reader(part: Section) -> RecordReader:
 
 
 def _csv(part: Section) -> RecordReader:
-    found = dict(part.read("fileFormat", lambda value: one_of(value, _CSV_DIALECTS)) or {})
+    dialect = part.read("fileFormat", lambda value: one_of(value, tuple(_CSV_DIALECTS))) or "default"
+    found = dict(_CSV_DIALECTS[dialect])
     for name, meant in _CSV_OPTIONS.items():
         value = part.read(name, scalar)
         found |= {} if value is None else dict.fromkeys(meant, value)

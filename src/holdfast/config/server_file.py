@@ -73,6 +73,7 @@ def _retention(part: Section) -> dict[str, Any]:
     return {
         "retention_frequency_ms": part.read("frequency", values.positive_period),
         "retention_initial_delay_ms": part.read("initial_delay", values.period),
+        "orphan_ms": part.read("orphans", values.positive_period),
     }
 
 
@@ -147,7 +148,7 @@ def _user(one: Section) -> User:
 
 
 def _role(value: Any) -> Role:
-    return values.one_of(value, {role.name.lower(): role for role in Role})
+    return Role[values.one_of(value, [role.name.lower() for role in Role]).upper()]
 
 
 def _roles_by_table(value: Any) -> dict[str, Role]:

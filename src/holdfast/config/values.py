@@ -2,7 +2,7 @@
 
 import datetime as dt
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -60,12 +60,13 @@ def whole(value: Any, least: int, most: int) -> int:
     return number
 
 
-def one_of(value: Any, known: Mapping[str, Value]) -> Value:
-    """What a name stands for, in whatever case it is written."""
-    found = {name.lower(): meant for name, meant in known.items()}.get(scalar(value).lower())
-    if found is None:
-        raise ValueError(f"{value!r} is none of {', '.join(known)}")
-    return found
+def one_of(value: Any, known: Sequence[str]) -> str:
+    """One of the known names, in whatever case it is written."""
+    written = scalar(value)
+    for name in known:
+        if name.lower() == written.lower():
+            return name
+    raise ValueError(f"{written[:80]!r} is none of {', '.join(known)}")
 
 
 def period(value: Any) -> int:
