@@ -254,12 +254,7 @@ class _Reading:
         return self.value(node, place, above)
 
     def _scalar(self, node: Any, place: Place) -> Any:
-        def named(match: re.Match[str]) -> str:
-            if match[1] not in (self._names or {}):
-                raise self._wrong(node, place, "nothing is given for a name", name=match[1])
-            return (self._names or {})[match[1]]
-
-        text = node.value if self._names is None else _NAMED.sub(named, node.value)
+        text = self._named(node, place)
         self.text_lines[place] = _line(node) + (node.style in ("|", ">"))
         if node.style is not None:
             return text
@@ -267,6 +262,16 @@ class _Reading:
             return _plain(text)
         except ValueError as error:
             raise self._wrong(node, place, "not a number that can be used") from error
+
+    def _named(self, node: Any, place: Place) -> str:
+        """The text, with what the names in it stand for."""
+        names, text = self._names, str(node.value)
+        if names is None:
+            return text
+        for name in _NAMED.findall(text):
+            if name not in names:
+                raise self._wrong(node, place, "nothing is given for a name", name=name)
+        return _NAMED.sub(lambda match: names[match[1]], text)
 
     def _wrong(self, node: Any, place: Place, message: str, **facts: object) -> InvalidOption:
         return InvalidOption(message, hint="", file=self._file, line=_line(node), key=spelled(place), **facts)

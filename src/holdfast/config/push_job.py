@@ -15,6 +15,7 @@ from typing import Any
 
 from holdfast.config.documents import Document, Section, read_document
 from holdfast.config.gates import checked_gate
+from holdfast.config.push import HOUR_MS
 from holdfast.config.record_readers import LIST_SEPARATOR, RecordReader, parse_reader
 from holdfast.config.values import (
     address,
@@ -24,6 +25,7 @@ from holdfast.config.values import (
     one_of,
     options,
     place,
+    positive_period,
     present,
     scalar,
     secret,
@@ -55,6 +57,7 @@ _TLS_TEXTS = tuple(
     f"{store}Store{part}" for store in ("key", "trust") for part in ("Path", "Password", "Type")
 )
 _NUMBER_MAX = 10**12
+_LEASE_MIN_MS, _LEASE_MAX_MS = 10_000, HOUR_MS
 _NAMES_HINT = f"use one of {', '.join(_NAMING)}"
 
 
@@ -84,6 +87,7 @@ class TableInput:
 
     path: str
     as_of: str | None = None
+    storage_options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +144,11 @@ class PushJob:
     """The service copies the segments from `output` into its deep store."""
     backfill: Backfill | None = None
     fail_on_empty: bool = False
+    """A segment without rows is an error."""
+    allow_empty: bool = False
+    """An input without rows may empty the table."""
+    lease_ms: int = 30_000
+    """How long after its last sign of life the job counts as running."""
     parallelism: int = 0
     """Tasks that build segments; 0: as Spark cuts the input."""
     attempts: int = 5
@@ -185,6 +194,8 @@ def parse_push_job(document: Document | Mapping[str, Any], folder: str) -> PushJ
         "copies": copies and kind == _METADATA_PUSH,
         "backfill": top.section("backfill", _backfill),
         "fail_on_empty": top.read("failOnEmptySegment", flag),
+        "allow_empty": top.read("allow_empty", flag),
+        "lease_ms": top.read("lease", _lease),
         "parallelism": top.read(
             "segmentCreationJobParallelism", lambda value: max(0, whole(value, -1, _NUMBER_MAX))
         ),
@@ -299,6 +310,7 @@ def _table_input(part: Section) -> TableInput:
     return TableInput(
         path=part.required("table", lambda value: place(value, part.folder)),
         as_of=part.read("as_of", scalar),
+        storage_options=part.read("storage_options", options) or {},
     )
 
 
@@ -356,6 +368,13 @@ def _pattern(value: Any) -> str:
         except re.error as error:
             raise ValueError(f"not a regular expression: {error}") from error
     return written
+
+
+def _lease(value: Any) -> int:
+    lease_ms = positive_period(value)
+    if not _LEASE_MIN_MS <= lease_ms <= _LEASE_MAX_MS:
+        raise ValueError("a lease lasts from 10s to 1h")
+    return lease_ms
 
 
 def _number(value: Any) -> int:
