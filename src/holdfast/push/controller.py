@@ -463,6 +463,16 @@ class Controller:
     def select(
         self,
         table: str,
+    @property
+    def deep_store_uri(self) -> str:
+        """Where other programs put the files of segments."""
+        return self._deep_store.uri("")
+
+    def sources(self, table: str) -> Mapping[str, Mapping[str, str]]:
+        """Where the rows of each lineage entry came from, of those that said so."""
+        details = self._catalog.load(table).push.details
+        return {entry_id: one.source for entry_id, one in details.items() if one.source}
+
         *,
         start_ms: int | None = None,
         end_ms: int | None = None,

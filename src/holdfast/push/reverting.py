@@ -62,6 +62,7 @@ def redo(state: TableState, entry_id: str, *, now_ms: int, by: Caller, rules: Ru
     if entry.state is EntryState.COMPLETED:
         return Decision(after=state, entry_ids=(entry_id,), already=True)
     if not was_published(state, entry):
+    _refuse_if_newer(state, target)
         raise Refused("the entry was never published", entry=entry_id, code="REDO_NOT_PUBLISHED")
     steps = redo_steps(state, entry)
     if steps is None:
@@ -129,6 +130,18 @@ def _refuse_consumed(state: TableState, entry: LineageEntry, going: frozenset[st
     for other in state.lineage.entries:
         is_other = other.id != entry.id and other.id not in going
         if is_other and other.is_live and not targets.isdisjoint(other.segments_from):
+def _refuse_if_newer(state: TableState, target: Target) -> None:
+    newest = next((entry.id for entry in reversed(completed(state))), None)
+    if target.newest not in (None, newest):
+        raise Conflict(
+            "the snapshots have changed",
+            newest=newest or "none",
+            expected=target.newest,
+            code="SNAPSHOT_CHANGED",
+            hint="list the snapshots again",
+        )
+
+
             raise Conflict(
                 "a later push builds on this one",
                 entry=entry.id,

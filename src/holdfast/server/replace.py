@@ -154,7 +154,12 @@ def revert(service: Service, call: Call) -> Reply:
 
 def rollback(service: Service, call: Call) -> Reply:
     table = offline_name(call.table, call.kind())
-    target = Target(steps=call.whole("steps"), entry_id=call.text("toEntryId"), epoch=call.whole("toEpoch"))
+    target = Target(
+        steps=call.whole("steps"),
+        entry_id=call.text("toEntryId"),
+        epoch=call.whole("toEpoch"),
+        newest=call.text("fromEntryId"),
+    )
     if sum(one is not None for one in (target.steps, target.entry_id, target.epoch)) != 1:
         raise InvalidRequest(
             "a rollback needs one target", code="PARAMETER_INVALID", hint="give steps, toEntryId or toEpoch"
@@ -276,6 +281,7 @@ def snapshots(service: Service, call: Call) -> Reply:
                 for one in found
             ],
         }
+                    "source": dict(one.source),
     )
 
 
@@ -373,6 +379,22 @@ def _wait(call: Call, name: str, default_ms: int) -> int:
 
 def _epoch(call: Call) -> int:
     epoch = call.whole("epoch")
+def _entry(state: TableState, entry: LineageEntry) -> dict[str, Any]:
+    """An entry as Pinot lists it, and what Holdfast knows beside."""
+    details = details_of(state, entry.id)
+    document = entry_document(entry)
+    if details.source:
+        document["source"] = dict(details.source)
+    if entry.state is EntryState.IN_PROGRESS:
+        document |= {"actor": details.actor, "leaseExpiresAt": lease_expires_at_ms(state, entry.id)}
+    return document
+
+
+def _lease_ms(call: Call) -> int:
+    given = call.whole("leaseMs")
+    return _LEASE_MS if given is None else max(_LEASE_MS_MIN, min(given, _WAIT_MAX_MS))
+
+
     assert epoch is not None, "the path holds an epoch"
     return epoch
 
@@ -456,6 +478,7 @@ ENDPOINTS = (
         parameters=(
             *_COMMON, PRECISE_HEADER, _KEY, DRY_RUN,
             Parameter("entryId", "The reverted entry.", is_required=True),
+            Parameter("fromEntryId", "Refuse unless this is the newest published entry."),
         ),
         answer=Answer(about="What changed.", schema=OBJECT), refusals=_RULES,
     ),
