@@ -6,12 +6,9 @@ from typing import Any, TypeVar, cast
 
 import click
 
-from holdfast.clock import SystemClock
 from holdfast.errors import InvalidRequest
-from holdfast.host import SystemHost
-from holdfast.storage.open import location_of, open_store
 from holdfast.table.archive import read_archive
-from holdfast.table.opened import OpenTable, open_existing
+from holdfast.table.opened import OpenTable, open_at
 from holdfast.timeline.archived import NO_ARCHIVE, ArchivedTimeline
 
 Function = TypeVar("Function", bound=Callable[..., None])
@@ -104,5 +101,4 @@ def names(_context: click.Context, _parameter: click.Parameter, given: tuple[str
 
 def opened(path: str, storage_options: Mapping[str, str]) -> OpenTable:
     """The table at PATH. `TableNotFound` if there is none."""
-    location = location_of(path, storage_options)
-    return open_existing(open_store(location), location, clock=SystemClock(), host=SystemHost())
+    return open_at(path, storage_options)

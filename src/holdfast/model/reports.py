@@ -95,6 +95,8 @@ class FindingKind(StrEnum):
     HEARTBEAT = "heartbeat"
     """A heartbeat of an instant that is decided."""
     LOCK = "lock"
+    PUSH = "push"
+    """The record of a push that cannot be read, or that came from a commit which was taken back."""
     LEFTOVER = "leftover"
     """What was half-written when a process was killed."""
     METAFILE = "metafile"
