@@ -315,7 +315,12 @@ def _not_yaml(file: str, text: str, error: yaml.YAMLError) -> InvalidOption:
         line = text.count("\n", 0, error.position) + 1
         return InvalidOption("the file is not text", file=file, line=line, cause="a control character")
     mark, problem = error.problem_mark, error.problem
-    hint = "indent with spaces" if "\\t" in problem else ""
+    written = text.split("\n")[mark.line : mark.line + 1]
+    hint = ""
+    if "\\t" in problem:
+        hint = "indent with spaces"
+    elif any("${" in line for line in written):
+        hint = "within brackets and braces, a text with ${name} needs quotes"
     return InvalidOption("the file is not YAML", file=file, line=mark.line + 1, cause=problem, hint=hint)
 
 

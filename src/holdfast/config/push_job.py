@@ -187,7 +187,7 @@ def parse_push_job(document: Document | Mapping[str, Any], folder: str) -> PushJ
         "input": _input(top, reader),
         "columns": top.read("columns", lambda value: tuple(texts(value))),
         "sizing": top.section("segments", _sizing),
-        "naming": top.section("segmentNameGeneratorSpec", passed.naming),
+        "naming": top.section("segmentNameGeneratorSpec", _naming),
         "gates": top.each("gates", checked_gate),
         # Tar and URI push end in the deep store; there is no need to go through another folder.
         "output": output if kind == _METADATA_PUSH else "",
@@ -257,29 +257,31 @@ class _PassedOver:
             part.read(name, lambda value: whole(value, -1, _NUMBER_MAX))
         for name in ("batchSegmentUpload", "preferMetadataTarGz"):
             part.read(name, flag)
-        part.read("pushFileNamePattern", text)
-        if part.read("segmentUriPrefix", text) or part.read("segmentUriSuffix", text):
+        part.read("pushFileNamePattern", scalar)
+        if any([part.read("segmentUriPrefix", scalar), part.read("segmentUriSuffix", scalar)]):
             self.warnings.append("pushJobSpec.segmentUriPrefix and segmentUriSuffix are not used")
         return found
 
-    def naming(self, part: Section) -> SegmentNaming:
-        kind = part.read("type", _naming) or ""
-        return part.section("configs", lambda configs: self._names(configs, kind)) or SegmentNaming(kind=kind)
 
-    def _names(self, part: Section, kind: str) -> SegmentNaming:
-        if part.read("segment.name", text):
-            raise part.wrong("segment.name", "every run needs segment names of its own", hint=_NAMES_HINT)
-        for name in ("append.uuid.to.segment.name", "use.global.directory.sequence.id"):
-            part.read(name, flag)
-        for name in ("file.path.pattern", "segment.name.template"):
-            part.read(name, text)
-        return SegmentNaming(
-            kind=kind,
-            prefix=part.read("segment.name.prefix", scalar) or "",
-            postfix=part.read("segment.name.postfix", scalar) or "",
-            exclude_sequence=part.read("exclude.sequence.id", flag) or False,
-            exclude_time=part.read("exclude.time.in.segment.name", flag) or False,
-        )
+def _naming(part: Section) -> SegmentNaming:
+    kind = part.read("type", _naming_kind) or ""
+    return part.section("configs", lambda configs: _names(configs, kind)) or SegmentNaming(kind=kind)
+
+
+def _names(part: Section, kind: str) -> SegmentNaming:
+    if part.read("segment.name", scalar):
+        raise part.wrong("segment.name", "every run needs segment names of its own", hint=_NAMES_HINT)
+    for name in ("append.uuid.to.segment.name", "use.global.directory.sequence.id"):
+        part.read(name, flag)
+    for name in ("file.path.pattern", "segment.name.template"):
+        part.read(name, scalar)
+    return SegmentNaming(
+        kind=kind,
+        prefix=part.read("segment.name.prefix", scalar) or "",
+        postfix=part.read("segment.name.postfix", scalar) or "",
+        exclude_sequence=part.read("exclude.sequence.id", flag) or False,
+        exclude_time=part.read("exclude.time.in.segment.name", flag) or False,
+    )
 
 
 def _input(top: Section, reader: RecordReader | None) -> FileInput | TableInput | None:
@@ -351,7 +353,7 @@ def _job_type(value: Any) -> str:
     return one_of(value, _JOB_TYPES)
 
 
-def _naming(value: Any) -> str:
+def _naming_kind(value: Any) -> str:
     if scalar(value).lower() in map(str.lower, _REPEATED_NAMING):
         raise InvalidOption("every run needs segment names of its own", hint=_NAMES_HINT)
     return one_of(value, _NAMING)
