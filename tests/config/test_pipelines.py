@@ -81,7 +81,7 @@ def test_every_other_key_is_read(load, tmp_path, monkeypatch):
     monkeypatch.setenv("PUSH_TOKEN", "abc")
     pipeline = load("""
 source:
-  format: JSON
+  format: org.acme.Source
   path: s3://bucket/in/*.json
   options: {password: "${DB_PASSWORD}"}
   schema: id STRING, n INT
@@ -112,7 +112,7 @@ push:
 """)
 
     source, table = pipeline.source, pipeline.destination
-    assert (source.format, source.path) == ("json", "s3://bucket/in/*.json")
+    assert (source.format, source.path) == ("org.acme.Source", "s3://bucket/in/*.json")
     assert source.options == {"password": "canary"}
     assert (source.schema, source.stream, source.files_per_run) == ("id STRING, n INT", True, 5)
     assert (source.changed, source.checkpoint) == ("ignore", f"{tmp_path}/progress")

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from holdfast.config.datasource import Operation
+from holdfast.config.datasource import Operation, SourceWrite
 from holdfast.config.documents import Document, Section, read_document
 from holdfast.config.gates import checked_gate
 from holdfast.config.table import TableType
@@ -24,7 +24,6 @@ from holdfast.config.values import (
     texts,
     whole,
 )
-from holdfast.config.write import WriteSettings
 
 CHANGED_FILES = ("refuse", "ignore", "ingest")
 
@@ -128,7 +127,7 @@ def parse_pipeline(
 
 def _source(part: Section) -> Source:
     source = Source(
-        format=part.required("format", lambda value: text(value).lower()),
+        format=part.required("format", text),
         **present(
             {
                 "path": part.read("path", lambda value: place(value, part.folder)),
@@ -183,5 +182,5 @@ def _publication(part: Section) -> Publication:
 
 def _write_options(value: Any) -> dict[str, str]:
     found = options(value)
-    WriteSettings.from_options(found)
+    SourceWrite.from_options(found)
     return found
