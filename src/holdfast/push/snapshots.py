@@ -146,6 +146,12 @@ def was_published(state: TableState, entry: LineageEntry) -> bool:
     return details_of(state, entry.id).epoch is not None
 
 
+def was_rejected(state: TableState, entry: LineageEntry) -> bool:
+    """Whether a gate stopped it, so that somebody may want to look at what it brought."""
+    details = details_of(state, entry.id)
+    return details.epoch is None and any(not gate.passed for gate in details.gates)
+
+
 def pinned(state: TableState, now_ms: int) -> frozenset[str]:
     """Segments of every snapshot that somebody pinned, and of those on the way to it."""
     known = snapshots(state) if state.push.pins else ()
@@ -194,8 +200,8 @@ def _snapshot(
         segments=segments,
         steps=steps,
         pinned_until_ms=state.push.pins.get(epoch or 0),
-    )
         source=_source(state, details) if segments else MappingProxyType({}),
+    )
 
 
 def _source(state: TableState, details: EntryDetails | None) -> Mapping[str, str]:
