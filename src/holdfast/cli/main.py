@@ -31,6 +31,7 @@ from holdfast.cli.query import query
 from holdfast.cli.read import read
 from holdfast.cli.restore import restore, undo
 from holdfast.cli.rollbacks import rollbacks
+from holdfast.cli.run import run
 from holdfast.cli.savepoints import savepoint, savepoints
 from holdfast.cli.serve import serve
 from holdfast.cli.show import show
@@ -120,6 +121,7 @@ for _command in (
     heartbeats,
     verify,
     repair,
+    run,
     serve,
     push,
     query,

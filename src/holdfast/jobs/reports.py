@@ -1,10 +1,13 @@
 """What a push job and a run of a pipeline tell about themselves."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from holdfast.model.reports import CleanReport, Commit
+
+Announce = Callable[[str, int, int], None]
+"""Is told that a stage began or got on: its name, how much is done, and of how much; 0: nobody knows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +45,13 @@ class PipelineReport:
     name: str
     files: tuple[str, ...] = ()
     """The files that this run ingested."""
+    files_left: int = 0
+    """New files that are left to the next run."""
     commit: Commit | None = None
+    earlier: tuple[Commit, ...] = ()
+    """Commits that a stream made before it, oldest first."""
     clean: CleanReport | None = None
     push: PushReport | None = None
     seconds: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    """By stage: plan, write, clean, push."""
+    warnings: tuple[str, ...] = ()
