@@ -9,6 +9,7 @@ import click
 
 from holdfast.cli.arguments import ask, asking, opened, remember_debug
 from holdfast.cli.output import Bytes, counted, print_facts, print_json, print_line, print_table
+from holdfast.cli.push_run import push_run
 from holdfast.cli.with_pushes import run_reverts
 from holdfast.errors import InvalidRequest
 from holdfast.jobs.published import plan_reverts
@@ -42,6 +43,9 @@ def service_command(function: Function) -> Function:
 @click.group
 def push() -> None:
     """Pushes to the tables of the push service."""
+
+
+push.add_command(push_run)
 
 
 @push.command("lineage")

@@ -4,7 +4,7 @@ Moments become what the schema says about the column: a timestamp, or a count
 in the unit of its format. Numbers that become timestamps are milliseconds.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -50,6 +50,28 @@ def converted(column: pa.Array, field: Field) -> pa.Array:
         ) from error
 
 
+def held_fields(fields: Iterable[Field], held: Collection[str], chosen: Collection[str]) -> list[Field]:
+    """The columns that an input gives to a table, or those of them that were chosen.
+
+    `SchemaMismatch` if it lacks a chosen one, or has none that the table has.
+    """
+    known = {field.name: field for field in fields}
+    unknown = [name for name in chosen if name not in known]
+    missing = [name for name in chosen if name not in held]
+    if unknown or missing:
+        raise SchemaMismatch(
+            "the table has no such column" if unknown else "the input has no such column",
+            column=(unknown or missing)[0],
+            columns=", ".join(known if unknown else held),
+        )
+    found = [field for name, field in known.items() if name in held and (not chosen or name in chosen)]
+    if not found:
+        raise SchemaMismatch(
+            "the input has no column of the table", columns=", ".join(held), wanted=", ".join(known)
+        )
+    return found
+
+
 def check_convertible(kind: pa.DataType, field: Field) -> None:
     """Refuse a column of which no value could be stored, before a row is read."""
     converted(pa.array([], kind), field)
@@ -88,6 +110,8 @@ def _converted(column: pa.Array, field: Field) -> pa.Array:
     if field.type is DataType.TIMESTAMP and pa.types.is_integer(kind):
         return column.cast(pa.int64()).cast(pa.timestamp("ms")).cast(wanted)
     is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    if field.type is DataType.TIMESTAMP and is_text and _are_numbers(column):
+        return column.cast(pa.int64()).cast(pa.timestamp("ms")).cast(wanted)
     if field.type is DataType.BYTES and is_text:
         raise pa.ArrowInvalid("text is not bytes; decode it first")
     found = column.cast(wanted)
@@ -110,6 +134,10 @@ def _of_moments(column: pa.Array, field: Field) -> pa.Array:
     if field.type in (DataType.STRING, DataType.JSON):
         return column.cast(wanted)
     raise pa.ArrowInvalid("a moment is neither of these")
+
+
+def _are_numbers(texts: pa.Array) -> bool:
+    return bool(pc.all(pc.match_substring_regex(texts, "^-?[0-9]+$")).as_py())
 
 
 def _overflows(column: pa.Array, found: pa.Array) -> bool:
