@@ -80,7 +80,7 @@ class DeepStore:
     def path_of(self, uri: str) -> str | None:
         """The path of the file that another program names so; None if it is not in the deep store."""
         place = unquote(uri.removeprefix("file://")) if uri.startswith("file:///") else uri
-        root = self._store.uri("").rstrip("/") + "/"
+        root = self._store.uri("_").removesuffix("_")
         return place.removeprefix(root) if place.startswith(root) else None
 
     def verify(self, path: str, *, size_bytes: int, digest: str = "") -> None:
