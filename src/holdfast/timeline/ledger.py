@@ -199,9 +199,12 @@ class Ledger:
     def read(self) -> LedgerState:
         """Read to the end: everything appended before this call is in the result."""
         state = self._read_on()
-        while self._floor() > state.slot:
+        while (floor := self._floor()) > state.slot:
             self._state = None
             state = self._read_on()
+            if floor > state.slot:
+                # It was raised no higher than a checkpoint that is there, or has a later one.
+                raise TableDamaged("the ledger ends below its floor", file=LEDGER_FLOOR, ends=state.slot)
         return state
 
     def _read_on(self) -> LedgerState:
