@@ -15,6 +15,8 @@ Function = TypeVar("Function", bound=Callable[..., None])
 
 DEBUG = "holdfast.debug"
 """Where a context remembers that a traceback is wanted."""
+PATH = "holdfast.path"
+"""Where it remembers the table's path, for the commands that a message proposes."""
 
 
 def table_command(function: Function) -> Function:
@@ -32,7 +34,7 @@ def table_command(function: Function) -> Function:
             help="An option of the object store, such as region or endpoint. Repeats.",
         ),
         click.option("--json", "as_json", is_flag=True, help="Give one JSON document instead of text."),
-        click.argument("path"),
+        click.argument("path", callback=_remember_path),
     ):
         function = decorate(function)
     return function
@@ -68,6 +70,11 @@ def ask(question: str, *, yes: bool) -> None:
 def remember_debug(context: click.Context, _parameter: click.Parameter, value: Any) -> None:
     """The callback of --debug."""
     context.meta[DEBUG] = bool(value)
+
+
+def _remember_path(context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    context.meta[PATH] = value
+    return value
 
 
 def limit_option(help_text: str) -> Callable[[Function], Function]:

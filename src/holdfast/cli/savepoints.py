@@ -130,7 +130,7 @@ def _find(table: OpenTable, time: str) -> Savepoint:
         if one.instant == time:
             return one
     raise UnknownInstant(
-        "there is no savepoint of this commit", instant=time, hint="see holdfast savepoints show"
+        "there is no savepoint of this commit", instant=time, hint="see holdfast savepoints show PATH"
     )
 
 

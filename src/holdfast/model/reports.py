@@ -250,6 +250,8 @@ class CleanReport:
     took_ms: int = 0
     resumed: tuple["CleanReport", ...] = ()
     """Older cleans that were not finished and have been now."""
+    why_nothing: str = ""
+    """Why nothing was cleaned, if nothing was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,8 +51,8 @@ _REPAIR_FINISHES = "repair, or the next write, sees to it"
 _WRITER = {Liveness.ALIVE: "is alive", Liveness.GONE: "is gone", Liveness.UNKNOWN: "is not known here"}
 _FOR_PENDING = {
     Liveness.ALIVE: "wait for it",
-    Liveness.GONE: "holdfast rollbacks run, or the next write, rolls it back",
-    Liveness.UNKNOWN: "wait for it; if its writer is gone, holdfast rollbacks run rolls it back",
+    Liveness.GONE: "holdfast rollbacks run PATH, or the next write, rolls it back",
+    Liveness.UNKNOWN: "wait for it; if its writer is gone, holdfast rollbacks run PATH rolls it back",
 }
 
 
@@ -249,7 +249,7 @@ def _pushes(table: OpenTable, fates: Fates) -> Iterator[Finding]:
     for push in records.pushes:
         if fates.of(push.instant) is Fate.GONE:
             detail = f"{push.table} at {push.controller} was pushed from it, and it was taken back"
-            remedy = "holdfast push revert with --from-lake, if that push is still served"
+            remedy = "holdfast push revert TABLE --from-lake PATH, if that push is still served"
             yield Finding(FindingKind.PUSH, push_record(push), detail, remedy, Severity.INFO)
 
 

@@ -66,7 +66,7 @@ def pushes(table: OpenTable) -> list[Push]:
         raise TableDamaged(
             "the record of a push cannot be read",
             file=records.torn[0],
-            hint=f"holdfast repair {table.location.uri} moves it out of the way",
+            hint="holdfast repair PATH moves it out of the way",
         )
     return list(records.pushes)
 
