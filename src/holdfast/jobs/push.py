@@ -35,7 +35,6 @@ from holdfast.jobs.push_plan import (
     scope_of,
 )
 from holdfast.jobs.replacement import (
-    RUN,
     Opening,
     Patience,
     Replacement,
@@ -47,7 +46,7 @@ from holdfast.jobs.replacement import (
 )
 from holdfast.jobs.reports import Announce, GateResult, PushReport
 from holdfast.jobs.sessions import spark_session
-from holdfast.model.pushes import Push
+from holdfast.model.pushes import PUSH_RUN, Push
 from holdfast.push.queries.columns import columns_of
 from holdfast.push.segment_names import SegmentNames, segment_names
 from holdfast.push.segment_task import SEGMENT_BYTES, BuiltSegment, SegmentRequest
@@ -194,7 +193,7 @@ class _Run:
             is_whole=self.mode is Mode.WHOLE,
             has_gates=bool(self.gates),
             lease_ms=self.job.lease_ms,
-            source={**given.source, RUN: self.record.run},
+            source={**given.source, PUSH_RUN: self.record.run},
             note=self.job.note,
         )
 

@@ -28,14 +28,12 @@ from holdfast.errors import (
 from holdfast.format.segments import ColumnDescription, Creation, SegmentDescription
 from holdfast.jobs.reports import GateResult
 from holdfast.jobs.service import ServiceClient, segments_path
+from holdfast.model.pushes import PUSH_RUN
 from holdfast.model.segment import ColumnRange
 from holdfast.push.archives import BatchSegment, pack_batch, whole_crc
 from holdfast.push.segment_task import BuiltSegment
 
 log = logging.getLogger(__name__)
-
-RUN = "push.run"
-"""The key of a lineage entry's source that says which run of a job opened it."""
 
 _TYPE = "OFFLINE"
 _SHORT_S = 30
@@ -150,7 +148,7 @@ def open_entry_of(target: Target, run: str) -> str:
     found = (
         entry_id
         for entry_id, entry in entries.items()
-        if entry["state"] == "IN_PROGRESS" and entry.get("source", {}).get(RUN) == run
+        if entry["state"] == "IN_PROGRESS" and entry.get("source", {}).get(PUSH_RUN) == run
     )
     return next(found, "")
 

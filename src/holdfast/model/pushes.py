@@ -10,6 +10,7 @@ LAKE_TABLE = "lake.table"
 LAKE_INSTANT = "lake.instant"
 INPUT_FOLDER = "input.folder"
 INPUT_FILES = "input.files"
+PUSH_RUN = "push.run"
 """What a push tells the service about where its rows come from: the keys of a lineage entry's source."""
 
 
@@ -51,4 +52,4 @@ def source_text(source: Mapping[str, str]) -> str:
         return f"{source[LAKE_TABLE]} at {source.get(LAKE_INSTANT, 'an unknown commit')}"
     if INPUT_FOLDER in source:
         return f"{source.get(INPUT_FILES, 'some')} files of {source[INPUT_FOLDER]}"
-    return ", ".join(f"{name} {value}" for name, value in source.items())
+    return ", ".join(f"{name} {value}" for name, value in source.items() if name != PUSH_RUN)
