@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -59,12 +60,17 @@ def stored_files(table: PushedTable) -> list[str]:
     return sorted(path.name for path in found)
 
 
-def retention(table: PushedTable, passes: int = 4) -> None:
-    """As many passes as it takes until all that may go has gone."""
+def retention(table: PushedTable) -> None:
+    """Retention, until all that may go has gone: files wait until the broker has moved on."""
     task = {"taskname": "RetentionManager", "tableName": table.name, "type": "OFFLINE"}
-    for _ in range(passes):
+    controller = table.client.running.service.controller
+    for number in range(100):
         answer = table.client.get("/periodictask/run", **task)
         assert answer.status_code == 200, answer.text
+        if number > 2 and not controller.state(table.typed).push.deletions:
+            return
+        time.sleep(0.05)
+    raise AssertionError("files still wait for the broker")
 
 
 class JobProcess:
