@@ -28,20 +28,6 @@ def load(tmp_path):
     return load
 
 
-@pytest.fixture
-def refused(load):
-    """What a pipeline is refused with: the error, its line and its key."""
-
-    def refused(text):
-        with pytest.raises(InvalidOption) as caught:
-            load(text)
-        facts = caught.value.facts
-        assert str(facts["file"]).endswith("nightly.yaml")
-        return caught.value, facts["line"], facts["key"]
-
-    return refused
-
-
 def test_a_pipeline_is_read_with_paths_relative_to_its_file(load, tmp_path):
     assert load(TRIPS) == Pipeline(
         name="trips",

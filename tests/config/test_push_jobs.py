@@ -35,20 +35,6 @@ def load(tmp_path):
     return load
 
 
-@pytest.fixture
-def refused(load):
-    """What a job is refused with: the error, its line and its key."""
-
-    def refused(text):
-        with pytest.raises(InvalidOption) as caught:
-            load(text)
-        facts = caught.value.facts
-        assert str(facts["file"]).endswith("job.yaml")
-        return caught.value, facts["line"], facts["key"]
-
-    return refused
-
-
 def test_a_job_of_pinots_is_read_as_it_is(load, tmp_path):
     job = load(STANDALONE_CSV)
 
