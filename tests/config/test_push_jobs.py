@@ -1,10 +1,12 @@
 """Job files of pushes."""
 
+import copy
 import datetime as dt
 from pathlib import Path
 
 import pytest
 
+from holdfast.config.documents import read_document
 from holdfast.config.push_job import (
     Backfill,
     FileInput,
@@ -255,3 +257,22 @@ def test_what_is_no_job_at_all_is_refused_by_its_file(load, text):
 def test_a_missing_file_is_refused_by_name(tmp_path):
     with pytest.raises(InvalidOption, match="cannot be read"):
         load_push_job(tmp_path / "absent.yaml")
+
+
+@pytest.mark.parametrize(
+    "value", [[], {}, [[]], {"x": 1}, 5, -1, 1.5, True, "", " ", "x", "env:", "file:.", 10**30]
+)
+def test_a_value_of_any_kind_at_any_key_is_read_or_refused_by_its_key(value, tmp_path):
+    document = read_document(PINOT_JOBS / "spark.yaml", names={})
+    for place in document.lines:
+        values = copy.deepcopy(document.values)
+        inner = values
+        for part in place[:-1]:
+            inner = inner[part]
+        inner[place[-1]] = value
+        told = {"key": "it was read"}
+        try:
+            parse_push_job(values, str(tmp_path))
+        except InvalidOption as error:
+            told = error.facts
+        assert told["key"], place
