@@ -290,7 +290,7 @@ def test_a_job_that_was_taken_over_says_so_and_takes_nothing_back(running, table
     with pytest.raises((Conflict, Fenced, Refused)):
         push(proxy.url, table.name, 2, gates=[{"min_rows": 1}])
 
-    assert table.states()[-1] == "IN_PROGRESS"
+    assert table.states().count("IN_PROGRESS") == 1, "the one that took over"
     assert seen(table) == [(1, ROWS)]
     retention(table)
     assert len(stored_files(table)) == 3
