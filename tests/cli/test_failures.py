@@ -250,3 +250,18 @@ def test_damage_proposes_to_verify_and_verify_tells_what_to_do(run, table):
     assert f"holdfast verify {table} tells" in result.stderr
     verified = run("verify", table)
     assert (verified.exit_code, "put the file back from a backup" in verified.stdout) == (5, True)
+
+
+def test_whoever_interrupts_even_the_start_gets_one_line():
+    program = """
+import runpy, sys
+class Impatient:
+    def find_spec(self, name, *_):
+        if name == "holdfast.cli.main":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Impatient())
+runpy.run_module("holdfast", run_name="__main__")
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+
+    assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "holdfast: interrupted\n")
