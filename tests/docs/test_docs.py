@@ -125,8 +125,8 @@ def test_the_public_names_are_the_ones_listed():
     import holdfast
 
     assert sorted(holdfast.__all__) == [
-        "ArchiveReport", "CleanPlan", "CleanReport", "Commit", "Instant", "RepairReport", "RestorePlan",
-        "RestoreReport", "RollbackReport", "Savepoint", "Table", "VerifyReport", "create_table", "open_table",
-        "table_exists", "write",
+        "ArchiveReport", "CleanPlan", "CleanReport", "Commit", "Instant", "Push", "RepairReport",
+        "RestorePlan", "RestoreReport", "RollbackReport", "Savepoint", "Table", "VerifyReport",
+        "create_table", "open_table", "table_exists", "write",
     ]  # fmt: skip
     assert all(getattr(holdfast, name) is not None for name in holdfast.__all__)
