@@ -512,7 +512,7 @@ class Controller:
         """What is wrong with a table; with `fix`, mend what can be mended without a decision."""
         known = self._catalog.all_segments(table)
         state = self._catalog.load(table)
-        files = frozenset(file.path for file in self._deep_store.files(table))
+        files = {file.path: file.size for file in self._deep_store.files(table)}
         found = examine(state, known, files, metastore=self._catalog.metastore)
         if fix and any(finding.is_fixable for finding in found):
 
