@@ -160,6 +160,8 @@ class _Segment:
         )
 
     def discard(self) -> None:
+        if self._parquet is not None:
+            self._parquet.close()  # Or it would complain when it is collected.
         self._spool.close()
 
     def _has_room_for(self, rows: pa.RecordBatch) -> bool:
