@@ -8,15 +8,15 @@ one. Instants, entries and ports on a page stand for those of the run.
 
 import os
 import re
-import signal
-import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+from harness.servers import free_port, serving_beside
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -63,7 +63,7 @@ class Guide:
         self.printed = ""
         self._names = {} if names is None else names
         self._known: dict[str, str] = {}
-        self._ports = {"9000": free_port(), "8099": free_port(), **(ports or {})}
+        self._ports = {"9000": str(free_port()), "8099": str(free_port()), **(ports or {})}
         self._environment = {
             **os.environ,
             **(environment or {}),
@@ -86,7 +86,7 @@ class Guide:
                 elif language == "python":
                     exec(compile(ours, self.page, "exec"), self._names)
                 elif language == "sh" and ours.startswith("holdfast serve"):
-                    stack.enter_context(self._serving(ours))
+                    stack.enter_context(serving_beside(ours.split(), environment=self._environment))
                 elif language == "sh":
                     self._commands(ours, shown if following == "text" else None)
         return self.printed
@@ -118,23 +118,6 @@ class Guide:
             text = re.sub(rf"\b{port}\b", ours, text)
         return _STANDS_FOR.sub(lambda found: self._known.get(found[0], found[0]), text)
 
-    @contextmanager
-    def _serving(self, command: str) -> Iterator[None]:
-        serving = subprocess.Popen(command.split(), stdout=subprocess.PIPE, text=True, env=self._environment)
-        try:
-            while not (line := serving.stdout.readline()).startswith("Ctrl-C"):
-                assert line, "the service did not start"
-            yield
-        finally:
-            serving.send_signal(signal.SIGTERM)
-            assert serving.wait(60) == 0
-
 
 def _compared(text: str) -> list[str]:
     return _VARIES.sub(" ", text).split()
-
-
-def free_port() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
