@@ -19,6 +19,7 @@ HoldfastError
 ├── Fenced              stop: another process decided this instant
 ├── OutcomeUnknown      delete nothing: the ledger decides later
 ├── StorageUnavailable  wait, then repeat the same call
+│   └── StorageRefused  nothing was changed: make room, or give permission
 └── TableDamaged        call an operator; the file is named
 """
 
@@ -126,6 +127,10 @@ class OutcomeUnknown(HoldfastError):
 
 class StorageUnavailable(HoldfastError):
     """Storage did not answer, or refused."""
+
+
+class StorageRefused(StorageUnavailable):
+    """Storage refused before anything was changed: it is full, or does not permit it."""
 
 
 class TableDamaged(HoldfastError):
