@@ -16,9 +16,13 @@ class Terminated(KeyboardInterrupt):
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """Let SIGTERM raise, as Ctrl-C does, so that what a job began is taken back."""
+    """Let SIGTERM raise, as Ctrl-C does, so that what a job began is taken back.
+
+    Whoever handles it already decides what it means.
+    """
     # Python gives signals to the main thread only, and only there handlers can be set.
-    if threading.current_thread() is not threading.main_thread():
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
         return
     before = signal.signal(signal.SIGTERM, _terminate)

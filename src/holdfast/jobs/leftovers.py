@@ -7,7 +7,7 @@ push and the files that became no segments; of one that lives it keeps away; of
 one that nobody can judge it waits until the lease of its push has run out.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -15,8 +15,8 @@ import msgspec
 from holdfast.config.push import raw_name
 from holdfast.errors import Conflict
 from holdfast.host import Host, Liveness, Owner
-from holdfast.jobs.replacement import Target, discard_files, open_entry_of, revert_entry
-from holdfast.push.deep_store import runs_folder
+from holdfast.jobs.replacement import Target, open_entry_of, revert_entry
+from holdfast.push.deep_store import run_path, runs_folder
 from holdfast.storage.store import Store
 
 
@@ -63,28 +63,36 @@ class CleanedUp:
 
 
 def write_record(store: Store, table: str, record: RunRecord) -> None:
-    store.put(_path(table, record.run), msgspec.json.encode(record))
+    store.put(run_path(table, record.run), msgspec.json.encode(record))
 
 
 def remove_record(store: Store, table: str, run: str) -> None:
-    store.delete(_path(table, run))
+    store.delete(run_path(table, run))
 
 
-def clean_up(target: Target, store: Store, host: Host, mine: RunRecord) -> list[CleanedUp]:
-    """Take back what dead jobs left; `Conflict` names one that lives and is in the way."""
+def clean_up(
+    targets: Sequence[Target], store: Store, host: Host, mine: RunRecord, discard: Callable[[str], int]
+) -> list[CleanedUp]:
+    """Take back what dead jobs left; `Conflict` names one that lives and is in the way.
+
+    `discard` deletes the files of a run that became no segments, and counts them.
+    """
+    table = targets[0].table
     found: list[CleanedUp] = []
-    for record in _others(store, target.table, mine.run):
+    for record in _others(store, table, mine.run):
         match host.liveness(record.owner):
             case Liveness.ALIVE if mine.scope.meets(record.scope) and _is_first(record, mine):
                 raise Conflict(
                     "another push job of the table is running",
-                    table=target.table,
+                    table=table,
                     job=record.run,
                     owner=record.owner,
                     hint="wait until it has ended",
                 )
             case Liveness.GONE:
-                found.append(_cleaned(target, store, record))
+                entries = [_reverted(target, record.run) for target in targets]
+                found.append(CleanedUp(owner=record.owner, entry_id=entries[0], files=discard(record.run)))
+                remove_record(store, table, record.run)
     return found
 
 
@@ -93,13 +101,12 @@ def run_files(store: Store, table: str, run: str) -> list[str]:
     return [path for path in store.paths(raw_name(table)) if f"__{run}-" in path]
 
 
-def _cleaned(target: Target, store: Store, record: RunRecord) -> CleanedUp:
-    entry_id = open_entry_of(target, record.run)
+def _reverted(target: Target, run: str) -> str:
+    """The push that the run had left open; empty if there was none."""
+    entry_id = open_entry_of(target, run)
     if entry_id:
         revert_entry(target, entry_id)
-    files = discard_files(target, run_files(store, target.table, record.run))
-    remove_record(store, target.table, record.run)
-    return CleanedUp(owner=record.owner, entry_id=entry_id, files=len(files))
+    return entry_id
 
 
 def _is_first(other: RunRecord, mine: RunRecord) -> bool:
@@ -117,7 +124,3 @@ def _others(store: Store, table: str, run: str) -> Iterator[RunRecord]:
             continue  # Not one of ours, or of a later version: its lease protects it.
         if record.run != run:
             yield record
-
-
-def _path(table: str, run: str) -> str:
-    return f"{runs_folder(table)}/{run}.json"

@@ -39,10 +39,12 @@ from holdfast.jobs.replacement import (
     Patience,
     Replacement,
     Target,
+    check_shared,
     check_start,
     discard_files,
     open_target,
     upload_segments,
+    visible_segments,
 )
 from holdfast.jobs.reports import Announce, GateResult, PushReport
 from holdfast.jobs.sessions import spark_session
@@ -57,6 +59,8 @@ from holdfast.storage.store import Store, StoreLocation
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+
+_PROGRESS_MS = 500
 
 
 def run_push_job(
@@ -78,7 +82,7 @@ def run_push_job(
 def plan_push_job(job: PushJob, *, frame: DataFrame | pa.Table | None = None) -> PushPlan:
     """What the job would do. Nothing is written, built or waited for."""
     run = _prepared(job, SystemClock(), SystemHost(), lambda *_: None)
-    with opened_input(job, run.target.schema, frame) as given:
+    with opened_input(job, run.target.schema, frame, holds=False) as given:
         opening = run.opening(run.target, given, (run.example,))
         if run.mode is not Mode.ADD:
             check_start(run.target, opening, expected_bytes=given.size_bytes, waits=False)
@@ -138,14 +142,15 @@ def _under_way(run: _Run) -> Iterator[None]:
     try:
         write_record(run.store, run.target.table, run.record)
         try:
-            for target in run.targets:
-                run.cleaned += clean_up(target, run.store, run.host, run.record)
+            if not run.job.output:
+                check_shared(run.target, run.record.run)
+            run.cleaned += clean_up(run.targets, run.store, run.host, run.record, run.discard)
             yield
         except BaseException as error:
             with undisturbed():
                 run.take_back(error)
             raise
-        remove_record(run.store, run.target.table, run.record.run)
+        run.forget()
     finally:
         timer.stop()
 
@@ -211,6 +216,7 @@ class _Run:
             with self._stage("upload"):
                 for target in self.targets:
                     self._upload(target, built, "")
+            self._warn_of_stale(built)
             return self._report(given, built, (), ())
         return self._replaced(given, built)
 
@@ -230,6 +236,14 @@ class _Run:
                 self._publish(push, given, built)
         return self._report(given, built, self.pushes[0].opening.segments_from, results[0])
 
+    def _warn_of_stale(self, built: list[BuiltSegment]) -> None:
+        """Without consistent push, segments of earlier pushes go only where a new one has their name."""
+        stale = set(visible_segments(self.target)).difference(one.name for one in built)
+        if self.target.config.refresh and stale:
+            self.warnings.append(
+                f"{len(stale)} segments of earlier pushes are still seen: set consistentDataPush to true"
+            )
+
     def beat(self) -> None:
         for push in tuple(self.pushes):
             if push.target.client.url not in self.ended:
@@ -238,7 +252,8 @@ class _Run:
     def take_back(self, error: BaseException) -> None:
         """Undo everything that was not published; what cannot be undone now is left to the next run."""
         for cancel in self.cancel:
-            cancel()
+            with suppress(Exception):  # Whatever has become of Spark, the push is taken back.
+                cancel()
         is_tidy = True
         for push in self.pushes:
             url = push.target.client.url
@@ -257,13 +272,17 @@ class _Run:
                 error.add_note(f"the push {push.entry_id} is still open: {problem}")
                 is_tidy = False
         try:
-            self._discard()
+            self.discard(self.record.run)
         except HoldfastError as problem:
             error.add_note(f"files of the run are left to the next one: {problem}")
             is_tidy = False
         if is_tidy:
-            with suppress(HoldfastError):
-                remove_record(self.store, self.target.table, self.record.run)
+            self.forget()
+
+    def forget(self) -> None:
+        """Remove the record: there is nothing that a later run would have to take back."""
+        with suppress(HoldfastError):  # It will find nothing.
+            remove_record(self.store, self.target.table, self.record.run)
 
     def _built(self, given: OpenedInput, session: Callable[[], SparkSession]) -> list[BuiltSegment]:
         if given.rows is not None:
@@ -276,15 +295,23 @@ class _Run:
         self, frame: Callable[[SparkSession], DataFrame], spark: SparkSession
     ) -> list[BuiltSegment]:
         # Loaded here because Spark is large, and a plan needs none of it.
-        from holdfast.engines.spark.jobs import Jobs
+        from holdfast.engines.spark.jobs import Jobs, tasks_of
         from holdfast.engines.spark.segments import build_on_spark, fitted_frame
 
         jobs = Jobs()
         self.cancel.append(lambda: jobs.cancel(spark))
+        progress = self.clock.every_ms(
+            _PROGRESS_MS, lambda: self.announce("build", *tasks_of(spark)), name="holdfast-push-progress"
+        )
         fields = tuple(self.target.schema.fields.values())
         separator = self.job.input.list_separator if isinstance(self.job.input, FileInput) else ";"
-        rows = fitted_frame(frame(spark), fields, columns=self.job.columns, separator=separator)
-        built = build_on_spark(rows, self._request(), self.location, tasks=self.job.parallelism, jobs=jobs)
+        try:
+            rows = fitted_frame(frame(spark), fields, columns=self.job.columns, separator=separator)
+            built = build_on_spark(
+                rows, self._request(), self.location, tasks=self.job.parallelism, jobs=jobs
+            )
+        finally:
+            progress.stop()
         self.cancel.clear()
         counted = {one.path for one in built}
         # Attempts of tasks that failed, or that another attempt overtook.
@@ -345,16 +372,23 @@ class _Run:
                 warnings = stack.enter_context(recorded(given.lake, told, push.target.client))
             else:
                 warnings = stack.enter_context(nullcontext([]))
-            self.ended[push.target.client.url] = push.end()
+            published = push.end()
+            self.ended[push.target.client.url] = published.epoch
         self.warnings += warnings
+        if published.late:
+            self.warnings.append(f"brokers have not switched yet: {', '.join(published.late)}")
+        if push is not self.pushes[0]:
+            self.warnings.append(f"published at {push.target.client.url} as {push.entry_id}")
 
-    def _discard(self) -> None:
-        """Delete the files of this run that became no segments."""
-        left = run_files(self.store, self.target.table, self.record.run)
+    def discard(self, run: str) -> int:
+        """Delete the files of a run that became no segments; how many."""
+        left = run_files(self.store, self.target.table, run)
         if not self.job.output:
-            discard_files(self.target, left)
-        elif self.job.copies or not self.ended:
-            self.store.delete_all(left)
+            return len(discard_files(self.target, left))
+        if not self.job.copies:
+            return 0  # Segments may be made of them, by their addresses.
+        self.store.delete_all(left)
+        return len(left)
 
     def _report(
         self,
@@ -364,7 +398,7 @@ class _Run:
         gates: tuple[GateResult, ...],
     ) -> PushReport:
         if self.job.output and self.job.copies:
-            self._discard()
+            self.discard(self.record.run)
         return PushReport(
             table=self.target.table,
             entry_id=self.pushes[0].entry_id if self.pushes else "",

@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING
 
 from holdfast.config.push_job import FileInput, PushJob, TableInput
 from holdfast.config.push_schema import Field, Schema
-from holdfast.errors import InvalidRequest
+from holdfast.errors import InvalidRequest, Refused
 from holdfast.jobs.source_files import SourceFile, listed_files
 from holdfast.model.instant import InstantTime
 from holdfast.model.pushes import INPUT_FILES, INPUT_FOLDER, LAKE_INSTANT, LAKE_TABLE
 from holdfast.read.snapshot import snapshot, snapshot_files
 from holdfast.services.leases import lease
+from holdfast.services.targets import commit_at
 from holdfast.table.opened import OpenTable, open_at
+from holdfast.timeline.timeline import load_timeline
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,8 +50,10 @@ class OpenedInput:
 
 
 @contextmanager
-def opened_input(job: PushJob, schema: Schema, frame: DataFrame | pa.Table | None) -> Iterator[OpenedInput]:
-    """What the job reads, while the block runs."""
+def opened_input(
+    job: PushJob, schema: Schema, frame: DataFrame | pa.Table | None, *, holds: bool = True
+) -> Iterator[OpenedInput]:
+    """What the job reads, while the block runs. Without `holds` it is only looked at."""
     if frame is not None:
         if job.input is not None:
             raise InvalidRequest(
@@ -61,8 +65,9 @@ def opened_input(job: PushJob, schema: Schema, frame: DataFrame | pa.Table | Non
         case FileInput() as files:
             yield _of_files(files, schema)
         case TableInput() as table:
-            with _of_table(table, job) as opened:
-                yield opened
+            lake = open_at(table.path, table.storage_options)
+            with _read_commit(lake, job, table, holds=holds) as instant:
+                yield _of_table(lake, instant)
         case None:
             raise InvalidRequest("the job names no input", hint="set inputDirURI or source.table")
 
@@ -113,16 +118,27 @@ def _file_frame(
 
 
 @contextmanager
-def _of_table(table: TableInput, job: PushJob) -> Iterator[OpenedInput]:
-    lake = open_at(table.path, table.storage_options)
-    with lease(lake, f"push to {job.table}", _LEASE_SECONDS, as_of=table.as_of) as held:
-        yield OpenedInput(
-            frame=lambda session: _table_frame(session, lake, held.instant),
-            source={LAKE_TABLE: lake.location.uri, LAKE_INSTANT: held.instant},
-            size_bytes=sum(file.size for file in snapshot_files(lake, held.instant)),
-            lake=lake,
-            instant=held.instant,
-        )
+def _read_commit(lake: OpenTable, job: PushJob, table: TableInput, *, holds: bool) -> Iterator[InstantTime]:
+    """The commit whose snapshot is read; its files stay while the block runs, if it is held."""
+    if holds:
+        with lease(lake, f"push to {job.table}", _LEASE_SECONDS, as_of=table.as_of) as held:
+            yield held.instant
+        return
+    timeline = load_timeline(lake.store)
+    commit = timeline.last_commit if table.as_of is None else commit_at(timeline, table.as_of)
+    if commit is None:
+        raise Refused("the lake table has no commit", table=lake.settings.name)
+    yield commit.time
+
+
+def _of_table(lake: OpenTable, instant: InstantTime) -> OpenedInput:
+    return OpenedInput(
+        frame=lambda session: _table_frame(session, lake, instant),
+        source={LAKE_TABLE: lake.location.uri, LAKE_INSTANT: instant},
+        size_bytes=sum(file.size for file in snapshot_files(lake, instant)),
+        lake=lake,
+        instant=instant,
+    )
 
 
 def _table_frame(session: SparkSession, lake: OpenTable, instant: InstantTime) -> DataFrame:

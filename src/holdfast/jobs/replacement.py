@@ -6,6 +6,8 @@ Every call may be repeated, so one whose answer was lost is. An `end` that
 stays without an answer is never reverted: the service may have published.
 """
 
+from __future__ import annotations
+
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -61,10 +63,17 @@ class Patience:
         for attempt in range(1, self.attempts):
             try:
                 return call()
-            except (StorageUnavailable, OutcomeUnknown) as error:
+            except HoldfastError as error:
+                if not _may_pass(error):
+                    raise
                 log.warning("push_job.repeats", extra={"attempt": attempt, "cause": str(error)})
             self.wait(self.retry_ms / 1000 * 2 ** (attempt - 1))
         return call()
+
+
+def _may_pass(error: HoldfastError) -> bool:
+    """Whether the same call may be answered later; an error of no other kind is a failure of the service."""
+    return isinstance(error, StorageUnavailable | OutcomeUnknown) or type(error) is HoldfastError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +109,14 @@ class Opening:
     note: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    epoch: int | None
+    """What queries see from now on."""
+    late: tuple[str, ...] = ()
+    """Brokers that had not switched when the service stopped waiting for them."""
+
+
 def open_target(url: str, token: str, table: str, patience: Patience) -> Target:
     """The table as the controller describes it, and where its segments are to be built."""
     client = ServiceClient(url, token)
@@ -123,6 +140,16 @@ def open_target(url: str, token: str, table: str, patience: Patience) -> Target:
 def visible_segments(target: Target) -> tuple[str, ...]:
     listed = target.get(type=_TYPE, excludeReplacedSegments=True)
     return tuple(listed[0][_TYPE])
+
+
+def check_shared(target: Target, run: str) -> None:
+    """Refuse to build where the service cannot read: its deep store may be a disk of another machine."""
+    if not target.get("preflight", expectedBytes=0, run=run)["seesRun"]:
+        raise InvalidRequest(
+            "the service does not see what this machine writes into the deep store",
+            deep_store=target.deep_store,
+            hint="mount it here at the same path, or set outputDirURI and copyToDeepStoreForMetadataPush",
+        )
 
 
 def check_start(target: Target, opening: Opening, *, expected_bytes: int, waits: bool = True) -> None:
@@ -280,8 +307,8 @@ class Replacement:
             )
         return results
 
-    def end(self) -> int | None:
-        """Publish; the epoch that queries see from now on.
+    def end(self) -> Published:
+        """Publish: from now on queries see the new segments.
 
         `OutcomeUnknown` if nobody says whether it was published: then nothing
         is taken back.
@@ -294,7 +321,9 @@ class Replacement:
                 onlineTimeoutMs=_ONLINE_WITHIN_MS, waitForBrokers=True, brokerTimeoutMs=_BROKERS_WITHIN_MS,
                 headers={"X-Lease-Token": self._lease_token}, timeout_s=_END_S,
             )  # fmt: skip
-        except (StorageUnavailable, OutcomeUnknown) as error:
+        except HoldfastError as error:
+            if not _may_pass(error):
+                raise
             raise OutcomeUnknown(
                 "nobody says whether the push was published",
                 table=self.target.table,
@@ -302,8 +331,9 @@ class Replacement:
                 cause=error,
                 hint="holdfast push lineage tells when the service answers again",
             ) from error
-        epoch: int | None = answer.get("epoch")
-        return epoch
+        epoch, brokers = answer.get("epoch"), answer.get("brokers", {})
+        late = sorted(name for name, applied in brokers.items() if epoch is not None and applied < epoch)
+        return Published(epoch=epoch, late=tuple(late))
 
     def give_up(self) -> bool:
         """Take the push back if it is still open; False if it was published."""

@@ -28,7 +28,7 @@ from holdfast.push import reverting
 from holdfast.push.archives import ArchiveLimits, unpack_batch
 from holdfast.push.audit import AuditRecord, read_audit
 from holdfast.push.catalog import Catalog
-from holdfast.push.deep_store import DeepStore, segment_of_file
+from holdfast.push.deep_store import DeepStore, run_path, segment_of_file
 from holdfast.push.deletes import delete
 from holdfast.push.doctor import examine, repair
 from holdfast.push.drafts import digest_of, reverted_entry, unknown_entry
@@ -462,6 +462,12 @@ class Controller:
 
     def lineage(self, table: str) -> Lineage:
         return self._catalog.load(table).lineage
+
+    def sees_run(self, table: str, run: str) -> bool:
+        """Whether what a push job writes into the deep store arrives here."""
+        if not run.isalnum():
+            raise InvalidRequest("not the name of a run", run=run[:80], code="PARAMETER_INVALID")
+        return self._deep_store.stat(run_path(table, run)) is not None
 
     @property
     def deep_store_uri(self) -> str:

@@ -174,6 +174,11 @@ def runs_folder(table: str) -> str:
     return f"{RUNS}/{raw_name(table)}"
 
 
+def run_path(table: str, run: str) -> str:
+    """Where the record of a push job is."""
+    return f"{runs_folder(table)}/{run}.json"
+
+
 def segment_of_file(path: str) -> str | None:
     """The segment a file belongs to, by its name; None if it is none of a segment."""
     match = _ENDING.fullmatch(path.rpartition("/")[2])

@@ -250,6 +250,9 @@ def preflight(service: Service, call: Call) -> Reply:
     document = preflight_document(service.controller.preflight(table, expected_bytes=expected_bytes))
     if call.may(Role.WRITE, table):
         document["deepStore"] = service.controller.deep_store_uri
+        run = call.text("run")
+        if run is not None:
+            document["seesRun"] = service.controller.sees_run(table, run)
     return Reply(document=document)
 
 
@@ -526,6 +529,7 @@ ENDPOINTS = (
         parameters=(
             *_COMMON,
             Parameter("expectedBytes", "The size of the push.", kind="integer", is_required=True),
+            Parameter("run", "A push job: say whether its record is seen in the deep store."),
         ),
         answer=Answer(about="The figures.", schema=OBJECT), refusals=_MISSING,
     ),
