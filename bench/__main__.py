@@ -22,6 +22,7 @@ from bench.workloads.clean import Versions, clean_deletion, clean_increment, cle
 from bench.workloads.control_plane import Size, control_plane
 from bench.workloads.delete import delete
 from bench.workloads.overwrite import overwrite
+from bench.workloads.push import push, push_switch
 from bench.workloads.rollback import rollback
 from bench.workloads.snapshot_read import snapshot_read
 from bench.workloads.switch import switch
@@ -143,8 +144,10 @@ def _workloads(data: Path, *, rows: int, groups: Sequence[int], cleaned: Version
         clean_increment(few=10, many=1000, groups_per_partition=10),
         clean_deletion(files=10_000),
         switch(segments=100_000),
+        push_switch(),
         *(broker(name, rows=min(rows, _BROKER_ROWS_MAX)) for name in QUERIES),
         bulk_insert(session, data, rows=min(rows, _BULK_ROWS_MAX)),
+        push(session, data, rows=min(rows, _BULK_ROWS_MAX)),
         snapshot_read(session, data, rows=min(rows, _BULK_ROWS_MAX)),
         *(
             upsert(session, data, rows=rows, percent=percent, groups=number)

@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from holdfast.dropin import write as write
     from holdfast.lake import Table, create_table, open_table, table_exists
     from holdfast.model.instant import Instant
+    from holdfast.model.pushes import Push
     from holdfast.model.reports import (
         ArchiveReport,
         CleanPlan,
@@ -28,6 +29,7 @@ __all__ = [
     "CleanReport",
     "Commit",
     "Instant",
+    "Push",
     "RepairReport",
     "RestorePlan",
     "RestoreReport",
@@ -47,6 +49,7 @@ _HOMES = {
     "CleanReport": "holdfast.model.reports",
     "Commit": "holdfast.model.reports",
     "Instant": "holdfast.model.instant",
+    "Push": "holdfast.model.pushes",
     "RepairReport": "holdfast.model.reports",
     "RestorePlan": "holdfast.model.reports",
     "RestoreReport": "holdfast.model.reports",

@@ -1,5 +1,18 @@
-"""`python -m holdfast` is the same as `holdfast`."""
+"""`holdfast`, and `python -m holdfast`."""
 
-from holdfast.cli.main import main
+import sys
+from typing import NoReturn
 
-main()
+
+def main() -> NoReturn:
+    try:
+        # Loaded here because whoever interrupts even this gets no traceback.
+        from holdfast.cli.main import main as run
+    except KeyboardInterrupt:
+        sys.stderr.write("holdfast: interrupted\n")
+        sys.exit(130)
+    run()
+
+
+if __name__ == "__main__":
+    main()

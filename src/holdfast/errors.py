@@ -14,10 +14,12 @@ HoldfastError
 │   ├── WriteConflict
 │   ├── WriterActive
 │   ├── LockTimeout
-│   └── LineageChanged
+│   ├── LineageChanged
+│   └── GateFailed      the new rows are not what they should be: readers keep the old ones
 ├── Fenced              stop: another process decided this instant
 ├── OutcomeUnknown      delete nothing: the ledger decides later
 ├── StorageUnavailable  wait, then repeat the same call
+│   └── StorageRefused  nothing was changed: make room, or give permission
 └── TableDamaged        call an operator; the file is named
 """
 
@@ -111,6 +113,10 @@ class LineageChanged(Conflict):
     """The segment lineage changed in the meantime."""
 
 
+class GateFailed(Conflict):
+    """What was to be published is not what a gate expects."""
+
+
 class Fenced(HoldfastError):
     """Another process decided the fate of this instant."""
 
@@ -121,6 +127,10 @@ class OutcomeUnknown(HoldfastError):
 
 class StorageUnavailable(HoldfastError):
     """Storage did not answer, or refused."""
+
+
+class StorageRefused(StorageUnavailable):
+    """Storage refused before anything was changed: it is full, or does not permit it."""
 
 
 class TableDamaged(HoldfastError):

@@ -27,7 +27,7 @@ from holdfast.model.reports import (
     VerifyReport,
 )
 from holdfast.storage.open import location_of, open_store
-from holdfast.table.opened import OpenTable, create_new, open_existing
+from holdfast.table.opened import OpenTable, create_new, open_at
 from holdfast.table.properties_file import has_settings
 from holdfast.timeline.timeline import load_timeline
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from holdfast.concurrency.heartbeats import HeartbeatStatus
+    from holdfast.model.pushes import Push
     from holdfast.read.snapshot import Moment
     from holdfast.services.leases import Lease, LeaseStatus
     from holdfast.writes.rows import Rows
@@ -72,8 +73,7 @@ def create_table(
 
 def open_table(path: str, *, storage_options: Mapping[str, str] | None = None) -> Table:
     """Open a table that Holdfast or Apache Hudi made. `TableNotFound` if there is none."""
-    location = location_of(path, storage_options)
-    return Table(open_existing(open_store(location), location, clock=SystemClock(), host=SystemHost()))
+    return Table(open_at(path, storage_options))
 
 
 def table_exists(path: str, *, storage_options: Mapping[str, str] | None = None) -> bool:
@@ -339,6 +339,12 @@ class Table:
         from holdfast.services.archive import archive_by_hand
 
         return archive_by_hand(self._opened, WriteSettings.from_options(options))
+
+    def pushes(self) -> list[Push]:
+        """What was pushed from this table to the push service, oldest first."""
+        from holdfast.table.pushes import pushes
+
+        return pushes(self._opened)
 
     def heartbeats(self) -> list[HeartbeatStatus]:
         """The signs of life of writes that are not finished, oldest first."""

@@ -45,7 +45,24 @@ def test_a_run_deletes_what_is_not_retained_and_says_how_much(run, aged):
     assert result.exit_code == 0
     assert "4 files deleted" in result.stdout
     assert len(_files(aged)) == 6
-    assert run("cleans", "run", aged, *TWO).stdout == "nothing to clean\n"
+    assert run("cleans", "run", aged, *TWO).stdout == "nothing to clean: every file is still needed\n"
+
+
+def test_a_run_that_cleans_nothing_says_why_once(run, table):
+    retained = ["--hoodie-conf", "hoodie.clean.commits.retained=10"]
+    for more in ([], ["--explain"], ["--dry-run"]):
+        shown = run("cleans", "run", table, *retained, *more).stdout
+        assert shown.count("nothing to clean: ") == 1, more
+        assert "commit" in shown.splitlines()[0], more
+    waiting = [
+        "--hoodie-conf",
+        "hoodie.clean.commits.retained=1",
+        "--hoodie-conf",
+        "hoodie.clean.max.commits=9",
+    ]
+    assert "fewer than 9 commits" in run("cleans", "run", table, *waiting).stdout
+    off = ["--hoodie-conf", "hoodie.table.services.enabled=false"]
+    assert "hoodie.table.services.enabled" in run("cleans", "run", table, *off).stdout
 
 
 def test_a_dry_run_shows_the_plan_and_changes_nothing(run, aged):

@@ -1,6 +1,7 @@
 """Exit codes and the one line on standard error."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -223,3 +224,44 @@ def test_python_without_asserts_is_refused():
 
     assert result.returncode == 2
     assert result.stderr.startswith("holdfast: python -O removes checks")
+
+
+def test_the_commands_that_a_message_proposes_name_the_table(run, tmp_path, table, times):
+    spaced = tmp_path / "a lake" / "trips"
+    spaced.parent.mkdir()
+    table.rename(spaced)
+    assert run("savepoint", "create", spaced).exit_code == 0
+
+    result = run("undo", spaced, "--yes")
+
+    assert result.exit_code == 2
+    command = result.stderr.strip().partition("first: holdfast ")[2]
+    assert command == f"savepoint delete '{spaced}' --commit {times[1]}"
+    assert run(*shlex.split(command), "--yes").exit_code == 0
+
+
+def test_damage_proposes_to_verify_and_verify_tells_what_to_do(run, table):
+    entry = sorted((table / ".hoodie/.holdfast/ledger").iterdir())[1]
+    entry.write_bytes(b"not an entry")
+
+    result = run("show", table)
+
+    assert (result.exit_code, result.stderr.count("\n")) == (5, 1)
+    assert f"holdfast verify {table} tells" in result.stderr
+    verified = run("verify", table)
+    assert (verified.exit_code, "put the file back from a backup" in verified.stdout) == (5, True)
+
+
+def test_whoever_interrupts_even_the_start_gets_one_line():
+    program = """
+import runpy, sys
+class Impatient:
+    def find_spec(self, name, *_):
+        if name == "holdfast.cli.main":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Impatient())
+runpy.run_module("holdfast", run_name="__main__")
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+
+    assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "holdfast: interrupted\n")

@@ -12,8 +12,8 @@ import pytest
 from holdfast import __version__
 from holdfast.cli.main import cli
 
-SERVICE = ("serve", "push", "query")
-"""Commands that are about the push service, and not about the table at a path."""
+WITHOUT_PATH = ("run", "serve", "push", "query")
+"""Commands that are about a pipeline or the push service, and not about the table at a path."""
 
 
 def _commands(group=cli, words=()):
@@ -29,7 +29,7 @@ def test_every_command_explains_itself_with_an_example_and_has_the_shared_option
     result = run(*words, "--help")
 
     assert result.exit_code == 0
-    about, options = ("", ()) if words[0] in SERVICE else (" lake/trips", ("--storage-option KEY=VALUE",))
+    about, options = ("", ()) if words[0] in WITHOUT_PATH else (" lake/trips", ("--storage-option KEY=VALUE",))
     assert f"Example: holdfast {' '.join(words)}{about}" in result.stdout
     for option in ("--json", "--debug", *options):
         assert option in result.stdout

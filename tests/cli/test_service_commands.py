@@ -152,11 +152,11 @@ def test_a_query_that_fails_is_one_line_and_an_exit_code(query, table):
     assert query("SELECT 1", "--options", "novalue").exit_code == 2
 
 
-def _serve(folder, *words, config=""):
+def _serve(folder, *words, config="", **more):
     (folder / "serve.yaml").write_text(config or "controller: {port: 0}\nbroker: {port: 0}\n")
     return subprocess.Popen(
         [sys.executable, "-m", "holdfast", "serve", "--config", str(folder / "serve.yaml"), *words],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more,
     )  # fmt: skip
 
 
@@ -176,6 +176,18 @@ def test_serve_says_where_it_is_and_stops_cleanly(tmp_path, number):
 
     assert (process.returncode, rest, complaints) == (0, "", "")
     assert not _children_of(process.pid)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_serve_stops_cleanly_if_its_workers_are_told_too(tmp_path, number):
+    """As Ctrl-C in a terminal and service managers do."""
+    process = _serve(tmp_path, start_new_session=True)
+    while not (line := process.stdout.readline()).startswith("Ctrl-C"):
+        assert line
+    os.killpg(process.pid, number)
+    rest, complaints = process.communicate(timeout=60)
+
+    assert (process.returncode, rest, complaints) == (0, "stopped\n", "")
 
 
 def _children_of(pid):

@@ -152,7 +152,7 @@ def test_a_file_that_is_not_yaml_is_refused_without_quoting_its_lines(load):
         load("auth: {users: [{name: ana, password: canary-9f2 role: admin}]\n")
 
     assert "canary" not in str(refused.value)
-    assert "line 1" in str(refused.value)
+    assert "line: 1" in str(refused.value)
 
 
 def test_a_missing_file_is_refused(tmp_path):

@@ -109,6 +109,9 @@ NEW = frozenset({("new1", "paris", 4.0), ("new2", "rome", 5.0), ("new3", "oslo",
 INSERT = Write(_rows_written("insert", NEW), lambda table: table | NEW)
 BULK_INSERT = Write(_rows_written("bulk_insert", NEW), lambda table: table | NEW)
 
+_FILES = {"a.csv": table_of(sorted(NEW)[:1]), "b.csv": table_of(sorted(NEW)[1:])}
+INGEST = Write(lambda world: world.ingest(_FILES), lambda table: table | NEW)
+
 # Changes one row, gives one to a small file group that nothing else changes, and one to a new group.
 _UPSERTED = frozenset({("old1", "paris", 10.0), ("up2", "rome", 5.0), ("up3", "oslo", 6.0)})
 UPSERT = Write(_rows_written("upsert", _UPSERTED), _upserted(_UPSERTED))
@@ -190,6 +193,9 @@ METADATA_TABLE = Start(_with_metadata_table, OLD, OLD)
 DEAD_INSERT = Start(_DEAD_INSERT, OLD, OLD)
 DEAD_ROLLBACK = Start(_dead(_roll_back, last="delete city=paris", start=_DEAD_INSERT), OLD, OLD)
 UNPUBLISHED_INSERT = Start(_dead(_rows_written("insert", _DEAD_ROWS), last="ledger"), OLD, OLD | _DEAD_ROWS)
+
+DEAD_INGEST = Start(_dead(INGEST.run, last="upload"), OLD, OLD)
+UNPUBLISHED_INGEST = Start(_dead(INGEST.run, last="ledger"), OLD, OLD | NEW)
 
 _DEAD_UPDATE = _one("old1", "paris") | _one("dead2", "rome")
 _dead_upsert = _rows_written("upsert", _DEAD_UPDATE)
@@ -385,7 +391,17 @@ ARCHIVING = (
     ),
 )
 
-OPERATIONS = (*WRITES, *GOING_BACK, *CLEANING, *ARCHIVING)
+_undone = Start(_after(INGEST.run, _undo), OLD, OLD)
+
+INGESTING = (
+    _operation("ingest of source files", INGEST),
+    _operation("ingest after a dead one", INGEST, DEAD_INGEST),
+    _operation("ingest after an unpublished one", INGEST, UNPUBLISHED_INGEST),
+    _operation("ingest after an undo", INGEST, _undone),
+    Operation("undo of an ingest", _undo, Start(_after(INGEST.run), OLD | NEW, OLD | NEW, OLD), OLD),
+)
+
+OPERATIONS = (*WRITES, *GOING_BACK, *CLEANING, *ARCHIVING, *INGESTING)
 
 
 def crash_points(

@@ -5,14 +5,17 @@ crash matrix and the explorer then have to stumble over it.
 """
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
 from crashes.matrix import OPERATIONS, crash_points, recover_and_check
+from harness import world
 from harness.explorer import random_schedules, schedules
 from harness.faults import StoreWrapper
 from harness.world import World
 from holdfast.errors import HoldfastError
+from holdfast.jobs import ingested
 from holdfast.model.instant import State
 from holdfast.model.names import LEDGER_FOLDER, META_FOLDER, BaseFileName, heartbeat_path, instant_file
 from holdfast.services import archive, rollback, undo
@@ -23,7 +26,7 @@ from holdfast.timeline.ledger import Aborted
 from holdfast.timeline.timeline import Timeline, load_timeline
 from holdfast.writes import merge_task, operations, task, transaction
 from holdfast.writes.validation import Validation, refuse_if_fenced
-from interleavings.scenarios import MANY_WRITERS, SCENARIOS
+from interleavings.scenarios import INGESTING, MANY_WRITERS, SCENARIOS
 
 SEED = 7
 
@@ -237,6 +240,26 @@ def test_a_commit_that_does_not_look_at_those_since_its_begin_is_found(monkeypat
     monkeypatch.setattr(Validation, "check", only_fenced)
 
     assert explorer_finds_it(MANY_WRITERS)
+
+
+def test_a_file_that_is_not_looked_for_among_the_commits_since_begin_is_found(monkeypatch):
+    """The two writers are in nobody's way but for the file that both ingest."""
+
+    def without_conflicts(*arguments, **named):
+        return replace(ingested.files_origin(*arguments, **named), conflict=lambda _: None)
+
+    monkeypatch.setattr(world, "files_origin", without_conflicts)
+
+    assert explorer_finds_it(INGESTING)
+
+
+def test_a_file_that_is_not_looked_for_once_the_write_has_begun_is_found(monkeypatch):
+    def unchecked(*arguments, **named):
+        return replace(ingested.files_origin(*arguments, **named), check=lambda: None)
+
+    monkeypatch.setattr(world, "files_origin", unchecked)
+
+    assert explorer_finds_it(INGESTING)
 
 
 def test_instants_deleted_before_they_are_archived_are_found(monkeypatch):

@@ -1,15 +1,10 @@
 """The documentation is true: every snippet runs, every option and error is described."""
 
-import os
 import re
-import shlex
-import subprocess
-import sys
-from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
+from harness.guides import ROOT, Guide
 from holdfast import errors
 from holdfast.cli.main import cli
 from holdfast.config.datasource import OPERATION, PARTITIONS_TO_DELETE, TABLE_OPTIONS
@@ -17,7 +12,6 @@ from holdfast.config.locks import LOCK_OPTIONS
 from holdfast.config.options import HONOURED
 from holdfast.lake import Table
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = [
     "README.md",
     "docs/start.md",
@@ -27,67 +21,19 @@ PAGES = [
     "docs/going-back.md",
     "docs/many-writers.md",
     "docs/cleaning.md",
+    "docs/pipelines.md",
+    "docs/gates.md",
 ]
-_BLOCK = re.compile(r"^```(python|sh|text)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)#]+?)\)")
-_INSTANT = re.compile(r"\b\d{17}\b")
-_VARIES = re.compile(
-    r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}|[\d.]+ (KB|MB)|process \d+ on [\w.-]+"
-    r"|[0-9a-f]{8}-[0-9a-f-]{27}-\S+\.parquet|\d+\s*$|-{3,}|\s+",
-)
-"""What is another each time: moments, sizes, processes, files, durations, and how wide the columns are."""
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("page", PAGES)
 def test_every_snippet_of_a_page_runs_in_order(page, spark, tmp_path, monkeypatch):
-    """Python blocks share their names; commands run in the same empty folder and print what follows them.
-
-    Instants on the page stand for those that the commands print in the same places.
-    """
     monkeypatch.chdir(tmp_path)
     (tmp_path / "rides.csv").write_text("id,city,fare\n1,paris,2.5\n2,rome,3.5\n")
-    names, instants = {"spark": spark}, {}
-    blocks = _BLOCK.findall((ROOT / page).read_text())
-    assert blocks
-    for (language, text), (following, shown) in pairwise([*blocks, ("", "")]):
-        match language:
-            case "python":
-                exec(compile(text, page, "exec"), names)
-            case "sh":
-                is_shown = following == "text"
-                printed = _run_commands(_translated(text, instants), may_fail=is_shown)
-                if is_shown:
-                    instants |= dict(zip(_INSTANT.findall(shown), _INSTANT.findall(printed), strict=True))
-                    assert _compared(printed) == _compared(_translated(shown, instants))
 
-
-def _run_commands(text, *, may_fail):
-    """What the commands printed."""
-    makefile = (ROOT / "Makefile").read_text()
-    printed = ""
-    for line in filter(None, text.splitlines()):
-        program, *arguments = shlex.split(line)
-        if program == "make":
-            assert re.search(rf"^{arguments[0]}:", makefile, re.MULTILINE), line
-            continue
-        assert program == "holdfast", line
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        ran = subprocess.run(
-            [sys.executable, "-m", "holdfast", *arguments],
-            capture_output=True, text=True, timeout=300, env={**os.environ, "PATH": path},
-        )  # fmt: skip
-        assert ran.returncode == 0 or may_fail, f"{line}\n{ran.stdout}\n{ran.stderr}"
-        printed += ran.stdout + ran.stderr
-    return printed
-
-
-def _translated(text, instants):
-    return _INSTANT.sub(lambda found: instants.get(found[0], found[0]), text)
-
-
-def _compared(text):
-    return _VARIES.sub(" ", text).split()
+    Guide(page, {"spark": spark}).run()
 
 
 @pytest.mark.parametrize(
@@ -136,8 +82,18 @@ def test_every_command_is_described():
         for sub in getattr(command, "commands", [""])
     ]
 
-    about = {"push": " TABLE", "serve": " [", "query": " SQL"}
-    assert [name for name in names if f"`{name}{about.get(name.split()[0], ' PATH')}" not in page] == []
+    about = {
+        "push": " TABLE",
+        "push run": " JOB.yaml",
+        "serve": " [",
+        "query": " SQL",
+        "run": " PIPELINE.yaml",
+    }
+
+    def usage(name):
+        return f"`{name}{about.get(name) or about.get(name.split()[0], ' PATH')}"
+
+    assert [name for name in names if usage(name) not in page] == []
 
 
 def test_every_verb_of_a_table_is_described():
@@ -169,8 +125,8 @@ def test_the_public_names_are_the_ones_listed():
     import holdfast
 
     assert sorted(holdfast.__all__) == [
-        "ArchiveReport", "CleanPlan", "CleanReport", "Commit", "Instant", "RepairReport", "RestorePlan",
-        "RestoreReport", "RollbackReport", "Savepoint", "Table", "VerifyReport", "create_table", "open_table",
-        "table_exists", "write",
+        "ArchiveReport", "CleanPlan", "CleanReport", "Commit", "Instant", "Push", "RepairReport",
+        "RestorePlan", "RestoreReport", "RollbackReport", "Savepoint", "Table", "VerifyReport",
+        "create_table", "open_table", "table_exists", "write",
     ]  # fmt: skip
     assert all(getattr(holdfast, name) is not None for name in holdfast.__all__)

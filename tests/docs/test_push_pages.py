@@ -1,64 +1,28 @@
 """The pages on the push service are true: the guide runs, and every route and key is described."""
 
-import os
 import re
-import signal
-import socket
-import subprocess
-import sys
 from dataclasses import fields
-from pathlib import Path
 
+import pytest
+
+from harness.guides import ROOT, Guide
+from holdfast.config.documents import read_document
+from holdfast.config.pipeline import Destination, Publication, Source
 from holdfast.config.server import Downloads, Limits
 from holdfast.server.routes import broker_endpoints, controller_endpoints
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 GUIDE = (ROOT / "docs/push.md").read_text()
-_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-_NAMED = re.compile(r"(?:#|//) (\S+\.(?:yaml|json))\n(.*)", re.DOTALL)
 
 
-def _free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
-
-
+@pytest.mark.spark
 def test_the_guide_runs_from_top_to_bottom(tmp_path, monkeypatch):
-    """Files are written, Python and commands run in order; the service of the guide runs beside them."""
     monkeypatch.chdir(tmp_path)
-    controller, broker = _free_port(), _free_port()
-    text = GUIDE.replace("9000", controller).replace("8099", broker)
-    environment = {
-        **os.environ,
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT / "src"),
-        "HOLDFAST_CONTROLLER": f"http://127.0.0.1:{controller}",
-        "HOLDFAST_BROKER": f"http://127.0.0.1:{broker}",
-    }
-    serving, script = None, "set -e\n"
-    try:
-        for language, block in _BLOCK.findall(text):
-            named = _NAMED.match(block)
-            if named:
-                (tmp_path / named[1]).write_text(named[2])
-            elif language == "python":
-                exec(compile(block, "docs/push.md", "exec"), {})
-            elif language == "sh" and block.startswith("holdfast serve --config"):
-                serving = subprocess.Popen(block.split(), stdout=subprocess.PIPE, text=True, env=environment)
-                while not (line := serving.stdout.readline()).startswith("Ctrl-C"):
-                    assert line, "the service did not start"
-            elif language == "sh":
-                script += block
-        ran = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environment)
-        assert ran.returncode == 0, ran.stdout + ran.stderr
-        counts = re.findall(r"n\n-\n(\d+)$", ran.stdout, re.MULTILINE)
-        assert counts == ["2", "3", "2"], ran.stdout
-        assert "bergen   20.0" in ran.stdout
-    finally:
-        if serving is not None:
-            serving.send_signal(signal.SIGTERM)
-            assert serving.wait(60) == 0
+
+    printed = Guide("docs/push.md").run()
+
+    counts = re.findall(r"n\n-\n(\d+)$", printed, re.MULTILINE)
+    assert counts == ["2", "3", "2", "4"], printed
+    assert "bergen   20.0" in printed
 
 
 def test_every_route_is_described_with_its_role():
@@ -72,6 +36,39 @@ def test_every_route_is_described_with_its_role():
         for one in (*controller_endpoints(), *broker_endpoints())
     ]
     assert sorted(listed) == sorted(served)
+
+
+def test_every_key_of_a_job_is_described():
+    job = read_document(ROOT / "tests/config/pinot_jobs/spark.yaml", names={})
+    ours = (
+        "gates",
+        "note",
+        "columns",
+        "lease",
+        "allow_empty",
+        "source",
+        "table",
+        "as_of",
+        "segments",
+        "rows",
+    )
+    keys = {part for place in job.lines for part in place if isinstance(part, str)} - {
+        "scheme", "region", "stagingDir", "dependencyJarDir", "extraConfigs", "connectTimeout", "readTimeout",
+        "segmentGenerationJobRunnerClassName", "segmentMetadataPushJobRunnerClassName", "name", "configs",
+        "type", "className",
+    }  # fmt: skip
+
+    named = {part for key in re.findall(r"`([\w.\[\]]+)`", GUIDE) for part in (key, *key.split("."))}
+    described = named | {part.removesuffix("[]") for part in named}
+    assert sorted({*keys, *ours} - described) == []
+
+
+def test_every_key_of_a_pipeline_is_described():
+    page = (ROOT / "docs/pipelines.md").read_text()
+    renamed = {"table_type": "type", "segment_rows": "segments.rows"}
+    for section, values in (("source", Source), ("table", Destination), ("push", Publication)):
+        for one in fields(values):
+            assert f"`{section}.{renamed.get(one.name, one.name)}`" in page, one.name
 
 
 def test_every_key_of_the_configuration_is_described():

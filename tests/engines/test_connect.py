@@ -14,12 +14,17 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from harness.servers import free_port, serving_beside
+from holdfast.jobs.service import ServiceClient
+
 pytestmark = pytest.mark.spark
 
 TESTS = Path(__file__).resolve().parent.parent
 SPARK_HOME = Path(pyspark.__file__).parent
 START_SECONDS = 120
 CORES = 2
+HOLDFAST = TESTS.parent / ".venv" / "bin" / "holdfast"
+"""With everything that the service needs, which the environments of the matrix have not."""
 
 if not list(SPARK_HOME.glob("jars/spark-connect_*.jar")):
     pytest.skip(
@@ -57,12 +62,6 @@ def server(tmp_path_factory):
     finally:
         process.terminate()
         process.wait()
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def wait_for(port, process, log):
@@ -134,3 +133,50 @@ print("told")
 
 def test_a_table_is_made_changed_and_read_with_every_index(server, tmp_path):
     assert "told" in remotely(server, "-c", STORY, str(tmp_path), str(CORES))
+
+
+PUSH = """
+import sys
+from pyspark.sql import SparkSession
+import holdfast
+from holdfast.push import run_job
+
+spark = SparkSession.builder.getOrCreate()
+assert "connect" in type(spark).__module__, type(spark)
+lake = holdfast.create_table(sys.argv[1], name="orders", record_key="id")
+lake.bulk_insert(spark.range(0, 100, 1, 4).selectExpr("id", "concat('c', id % 3) city"))
+job = {
+    "tableSpec": {"tableName": "orders"},
+    "pinotClusterSpecs": [{"controllerURI": sys.argv[2]}],
+    "segments": {"rows": 10},
+    "gates": [{"min_rows": 100}, {"unique": "id"}],
+}
+first = run_job({**job, "source": {"table": sys.argv[1]}}, spark)
+assert (first.rows, first.source["lake.table"]) == (100, sys.argv[1]), first
+assert len(first.segments) >= 10
+second = run_job({**job, "gates": []}, frame=spark.range(7).selectExpr("id", "'oslo' city"))
+assert sorted(second.replaced) == sorted(first.segments)
+print("pushed")
+"""
+
+
+def test_a_table_is_pushed_through_a_remote_session(server, tmp_path):
+    controller, broker = free_port(), free_port()
+    (tmp_path / "serve.yaml").write_text(f"controller: {{port: {controller}}}\nbroker: {{port: {broker}}}\n")
+    environment = {**os.environ, "PYTHONPATH": str(TESTS.parent / "src")}
+    command = [str(HOLDFAST), "serve", "--config", str(tmp_path / "serve.yaml")]
+    with serving_beside(command, environment=environment):
+        client = ServiceClient(f"http://127.0.0.1:{controller}")
+        client.post("/schemas", {"schemaName": "orders", "dimensionFieldSpecs": [
+            {"name": "id", "dataType": "LONG"}, {"name": "city", "dataType": "STRING"},
+        ]})  # fmt: skip
+        batch = {"segmentIngestionType": "REFRESH", "consistentDataPush": True}
+        client.post("/tables", {
+            "tableName": "orders", "tableType": "OFFLINE", "segmentsConfig": {"replication": "1"},
+            "ingestionConfig": {"batchIngestionConfig": batch},
+        })  # fmt: skip
+
+        assert "pushed" in remotely(server, "-c", PUSH, str(tmp_path / "lake"), client.url)
+
+        answer = client.post("/sql", {"sql": "SELECT count(*), min(city) FROM orders"})
+        assert answer["resultTable"]["rows"] == [[7, "oslo"]]

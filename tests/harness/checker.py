@@ -22,6 +22,7 @@ from holdfast.model.names import (
     LEDGER_FOLDER,
     PARTITION_METAFILE,
     PROPERTIES_FILE,
+    SOURCES_FOLDER,
     in_partition,
     instant_file,
 )
@@ -222,7 +223,7 @@ def _referenced(table: OpenTable) -> set[str]:
     timeline = load_timeline(store)
     known = {PROPERTIES_FILE, CLOCK_FILE, *store.paths(LEDGER_FOLDER), *store.paths(CHECKPOINT_FOLDER)}
     # Leases expire, and a notice that a dead process put up is removed by the next lease.
-    known |= set(store.paths(LEASE_FOLDER))
+    known |= {*store.paths(LEASE_FOLDER), *store.paths(SOURCES_FOLDER)}
     known |= {LEDGER_FLOOR, *archives(store, table.settings.archive_folder).values()}
     # What was taken back may have been the first to write to a partition.
     if any(aborted.revoked_by is not None for aborted in whole_ledger(store).aborted.values()):

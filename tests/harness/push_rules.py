@@ -157,9 +157,9 @@ class PureTable:
     def go_offline(self, *names: str) -> None:
         self.state = replace(self.state, offline=frozenset(names))
 
-    def push(self, targets: str, *, force: bool = True) -> str:
+    def push(self, targets: str, *, force: bool = True, **options: object) -> str:
         """A whole push: everything that is seen is replaced."""
-        entry_id = self.start(" ".join(sorted(self.seen)), targets, force=force)
+        entry_id = self.start(" ".join(sorted(self.seen)), targets, force=force, **options)
         self.upload(targets)
         self.end(entry_id)
         return entry_id

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -17,7 +17,7 @@ from holdfast.model.lineage import EntryState, visible
 from holdfast.push.archives import segment_crc
 from holdfast.push.catalog import Catalog
 from holdfast.push.controller import Controller, ControllerSettings
-from holdfast.push.deep_store import DeepStore
+from holdfast.push.deep_store import DeepStore, segment_path
 from holdfast.push.metastore.memory import MemoryMetastore
 from holdfast.push.metastore.port import Metastore
 from holdfast.push.payloads import Payload
@@ -112,6 +112,16 @@ class PushWorld:
         self.controller._ingest.upload(
             table, [self.payload(name, number)], options=UploadOptions(**options), by=ANN
         )
+
+    def place(self, name: str, number: int, *, table: str = TABLE, token: str = "run-0") -> str:
+        """Build a segment in the deep store as a push job does; its path."""
+        return self.deep_store.put(table, name, parquet(number), token=token).path
+
+    def register(self, name: str, number: int, *, table: str = TABLE, token: str = "run-0") -> None:
+        """A segment whose file is in its place already."""
+        uri = self.deep_store.uri(segment_path(table, name, token=token))
+        described = replace(self.payload(name, number), file=None, uri=uri, size_bytes=0)
+        self.controller._upload_described(table, [described], copy=False, options=UploadOptions(), by=ANN)
 
     def payload(self, name: str, number: int) -> Payload:
         return Payload(

@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import subprocess
 import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 _DEADLINE_S = 60
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def serving_beside(command: Sequence[str], *, environment: Mapping[str, str]) -> Iterator[None]:
+    """`holdfast serve` in a process of its own, from when it listens to the end of the block."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    assert process.stdout is not None
+    try:
+        while not (line := process.stdout.readline()).startswith("Ctrl-C"):
+            assert line, "the service did not start"
+        yield
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
 
 
 def wait_until_it_listens(process: subprocess.Popen[bytes], port: int, *, log: Path | None = None) -> None:

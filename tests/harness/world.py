@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,14 +15,18 @@ from holdfast.config.write import WriteSettings
 from holdfast.engines.arrow.rows import ArrowRows
 from holdfast.format.schemas import META_COLUMNS
 from holdfast.host import Liveness, Owner
+from holdfast.jobs.ingested import Changed, Register, files_origin, new_files
+from holdfast.jobs.source_files import SourceFile
 from holdfast.model.instant import InstantTime
 from holdfast.model.reports import Commit
 from holdfast.storage.memory import MemoryStore
 from holdfast.storage.store import Store, StoreLocation
 from holdfast.table.opened import OpenTable, create_new, open_existing
+from holdfast.table.publish import publish_decided
 from holdfast.timeline.ledger import Ledger
 from holdfast.timeline.timeline import load_timeline
 from holdfast.writes import operations
+from holdfast.writes.origin import NO_ORIGIN, Origin
 
 START_MS = 1_700_000_000_000
 LOCATION = StoreLocation("memory:///", {})
@@ -133,9 +137,35 @@ class World:
         opened = open_existing(self.store, LOCATION, clock=self.clock, host=self.host)
         return replace(opened, ledger=Ledger(self.store, self.clock, checkpoint_after=self.checkpoint_after))
 
-    def write(self, operation: str, rows: pa.Table, settings: WriteSettings = _DEFAULTS) -> Commit:
+    def write(
+        self,
+        operation: str,
+        rows: pa.Table,
+        settings: WriteSettings = _DEFAULTS,
+        origin: Origin = NO_ORIGIN,
+    ) -> Commit:
         """One of the operations that take rows, by its name."""
-        commit: Commit = getattr(operations, operation)(self.open(), ArrowRows(rows), settings)
+        write = getattr(operations, operation)
+        commit: Commit = write(self.open(), ArrowRows(rows), settings, origin=origin)
+        return commit
+
+    def ingest(self, files: Mapping[str, pa.Table], settings: WriteSettings = _DEFAULTS) -> Commit | None:
+        """As a pipeline does it: those of the files that are new, by their names, in one commit.
+
+        Keys are not looked for, so a file that is ingested twice is seen twice.
+        """
+        table = self.open()
+        publish_decided(table, table.ledger.read(), load_timeline(self.store))
+        register = Register(table, checkpoint_after=self.checkpoint_after)
+        ingested = register.read()
+        listed = [SourceFile(f"/in/{name}", rows.num_rows, START_MS) for name, rows in files.items()]
+        new = new_files(listed, ingested, changed=Changed.REFUSE)
+        if not new:
+            return None
+        origin = files_origin(register, new, ingested, pipeline="trips")
+        rows = pa.concat_tables(files[file.uri.removeprefix("/in/")] for file in new)
+        commit = self.write("bulk_insert", rows, settings, origin)
+        register.checkpoint_if_due()
         return commit
 
     def insert(self, *ids: str, city: str | None = None) -> Commit:

@@ -26,7 +26,7 @@ from holdfast.config.write import (
     FailedWritesPolicy,
     WriteSettings,
 )
-from holdfast.errors import Conflict, Fenced, HoldfastError, Refused, SnapshotExpired, UnknownInstant
+from holdfast.errors import Conflict, Fenced, Refused, SnapshotExpired, UnknownInstant
 from holdfast.format.ledger_entries import EntryKind, decode_entry
 from holdfast.host import Liveness
 from holdfast.model.instant import InstantTime
@@ -64,10 +64,10 @@ _SHARED = WriteSettings(
 class Writer:
     """An actor that writes, and what its write does to the rows there are."""
 
-    act: Callable[..., Commit]
+    act: Callable[..., object]
     effect: Callable[[Rows], Rows]
 
-    def __call__(self, world: World) -> Commit | HoldfastError:
+    def __call__(self, world: World) -> object:
         """What the writer was told."""
         try:
             return self.act(world)
@@ -204,6 +204,16 @@ def _rows_writer(operation: str, effect: Callable[[Rows, Rows], Rows], *rows: Ro
 def _sharing(writer: Writer, settings: WriteSettings = _SHARED) -> Writer:
     """The same writer, admitting others at the same time."""
     return Writer(lambda world: writer.act(world, settings), writer.effect)
+
+
+def _ingest(fare: float) -> Writer:
+    """A run of a pipeline: all of them find the same file, and read something else of it."""
+    row = ("file", "paris", fare)
+
+    def act(world: World, settings: WriteSettings = _SETTINGS) -> object:
+        return world.ingest({"a.csv": table_of([row])}, settings) or "there was nothing new"
+
+    return Writer(act, lambda table: table | {"file": row})
 
 
 def _insert(key: str) -> Writer:
@@ -601,4 +611,32 @@ ARCHIVING = (
     ),
 )
 
-SCENARIOS = (*ONE_WRITER, *MANY_WRITERS, *TAKING_BACK, *RESTORING, *CLEANING, *ARCHIVING)
+
+@cache
+def _ingested() -> World:
+    world = _clean().copy()
+    _ingest(1.0).act(world)
+    return world
+
+
+_WITH_FILE = ((lambda _: dict(OLD)), _ingest(1.0).effect)
+_ingesting = _sharing(_ingest(2.0))
+_archiving_ingest = _sharing(_ingest(3.0), replace(_SHARED, clean=_ARCHIVE.clean))
+
+INGESTING = (
+    Scenario("two runs of a pipeline", _clean, (_ingest(2.0), _ingest(3.0))),
+    Scenario("two sharing runs of a pipeline", _clean, (_ingesting, _sharing(_ingest(3.0)))),
+    Scenario("a sharing run of a pipeline and one that is alone", _clean, (_ingesting, _ingest(3.0))),
+    Scenario(
+        "runs of a pipeline that trim", _clean, (_ingesting, _sharing(_ingest(3.0))), checkpoint_after=1
+    ),
+    Scenario("undo and run of a pipeline", _ingested, (_undo, _ingesting), first=_WITH_FILE),
+    Scenario("restore and run of a pipeline", _ingested, (_restore, _ingesting), first=_WITH_FILE),
+    Scenario("two runs of a pipeline and undo", _clean, (_ingesting, _sharing(_ingest(3.0)), _undo)),
+    Scenario("run of a pipeline and archive", _four_commits, (_ingesting, _archive), first=_FOUR),
+    Scenario("runs of a pipeline that archive", _four_commits, (_ingesting, _archiving_ingest), first=_FOUR),
+)
+
+SCENARIOS = (
+    *ONE_WRITER, *MANY_WRITERS, *TAKING_BACK, *RESTORING, *CLEANING, *ARCHIVING, *INGESTING,
+)  # fmt: skip

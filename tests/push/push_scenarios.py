@@ -113,6 +113,26 @@ def _uploads(name: str, number: int, **options) -> Callable[[PushWorld, Told], o
     return lambda world, _told: world.upload(name, number, **options)
 
 
+def _registers(world: PushWorld, _told: Told) -> None:
+    """As a push job does with what it built."""
+    world.register("v3", 3)
+
+
+def _registers_and_ends(world: PushWorld, told: Told) -> None:
+    _registers(world, told)
+    _ends(world, told)
+
+
+def _discards(world: PushWorld, _told: Told) -> None:
+    """As the next push job does with what a killed one built."""
+    world.controller.discard_files(TABLE, sorted(world.files()), by=ANN)
+
+
+def _reverts_and_discards(world: PushWorld, told: Told) -> None:
+    _reverts(world, told)
+    _discards(world, told)
+
+
 def _ends(world: PushWorld, told: Told) -> None:
     entry = _newest(world, EntryState.IN_PROGRESS)
     world.end(entry)
@@ -292,6 +312,15 @@ def _impatient() -> PushWorld:
 
 
 @cache
+def _placed() -> PushWorld:
+    """As `_impatient`, with a push that waits for the registration of what was built."""
+    world = _impatient().copy()
+    world.store._clock = world.clock
+    world.place("v3", 3)
+    return world
+
+
+@cache
 def _group() -> PushWorld:
     world = _one().copy()
     world.controller.create_table(config("items"), by=ANN)
@@ -366,6 +395,10 @@ SCENARIOS = {
         Scenario("upload x forced revert", _waiting, (_uploads("v3", 3), _reverts)),
         Scenario("upload again x retention", _deleted, (_uploads_again, _retention_twice)),
         Scenario("upload x orphan scan", _impatient, (_uploads("v3", 3), _retention)),
+        Scenario("registration x orphan scan", _placed, (_registers_and_ends, _retention)),
+        Scenario("registration x two orphan scans", _placed, (_registers, _retention, _retention)),
+        Scenario("registration x discarding", _placed, (_registers_and_ends, _discards)),
+        Scenario("registration x revert, discarding", _placed, (_registers, _reverts_and_discards)),
         Scenario("broker x push", _two, (broker(), pushes(3))),
         Scenario("broker x revert, retention", _old, (broker(), _reverts_and_cleans)),
         Scenario("broker x retention", _old, (broker(), _retention_twice)),

@@ -584,6 +584,16 @@ def test_the_doctor_sees_a_missing_file_and_one_too_many(world):
     assert found == {"NO_FILE": ("v1",), "UNNAMED_FILES": ("orders/lost__t1.parquet",)}
 
 
+def test_the_doctor_sees_a_file_that_is_cut_off(world):
+    world.push(1)
+    (path,) = world.files()
+    world.store.put(path, world.store.read(path)[:-1])
+
+    found = {finding.code: finding.names for finding in world.controller.doctor(TABLE, by=ANN)}
+
+    assert found == {"WRONG_SIZE": ("v1",)}
+
+
 def test_the_doctor_mends_what_a_reverted_entry_hides():
     """Pinot's own hazard: the name of a reverted push was used again."""
     from holdfast.push.rules import PINOT

@@ -5,9 +5,10 @@ import pyarrow as pa
 import pytest
 
 from harness.push_world import ANN, TABLE, PushWorld
+from holdfast.config.gates import parse_gates
 from holdfast.errors import InvalidOption, InvalidRequest, Refused
 from holdfast.push.controller import Controller
-from holdfast.push.gates import evaluate, parse_gates
+from holdfast.push.gates import evaluate
 
 ROWS = {
     "old": pa.table({"id": [1, 2, 3, 4], "city": ["Oslo", "Oslo", "Bergen", "Bergen"]}),

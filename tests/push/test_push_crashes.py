@@ -57,6 +57,14 @@ def _open() -> PushWorld:
 
 
 @cache
+def _placed() -> PushWorld:
+    """As `_open`, and a push job has built the last segment."""
+    world = _open().copy()
+    world.place("c2", 3)
+    return world
+
+
+@cache
 def _reverted() -> PushWorld:
     world = _two().copy()
     world.revert(_entry(world, EntryState.COMPLETED))
@@ -148,6 +156,10 @@ def _switches_off(world: PushWorld) -> object:
     return world.controller.set_consistent_push(TABLE, enabled=False, by=ANN)
 
 
+def _discards(world: PushWorld) -> object:
+    return world.controller.discard_files(TABLE, sorted(world.files()), by=ANN)
+
+
 def _pins(world: PushWorld) -> object:
     return world.controller.pin(TABLE, 1, until_ms=world.clock.now + DAY_MS, by=ANN)
 
@@ -165,6 +177,8 @@ CASES = [
     Case("start after revert", _reverted, _starts("a0 a1", "c0", force=True), (A,), 1),
     Case("upload", _open, lambda w: w.upload("c2", 3), (B,), 2),
     Case("upload again", _open, lambda w: w.upload("c0", 3), (B,), 1),
+    Case("registration in place", _placed, lambda w: w.register("c2", 3), (B,), 1),
+    Case("discarding what was built", _placed, _discards, (B,), 2),
     Case("refresh", _open, lambda w: [w.upload(name, 9) for name in ("c0", "c1", "c2")], (B,), 6),
     Case("protected upload", _open, lambda w: w.upload("c2", 3, protected=True), (B,), 3),
     Case("upload of a deleted name", _plain, lambda w: w.upload("a", 5), ([], [5] * 2), 2),

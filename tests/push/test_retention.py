@@ -316,3 +316,32 @@ def test_files_wait_for_the_slowest_broker():
     assert ready_deletions(table.state, []) == (first, second)
     assert ready_deletions(table.state, [first.epoch, second.epoch]) == (first,)
     assert ready_deletions(table.state, [0]) == ()
+
+
+def test_where_the_rows_came_from_is_known_as_long_as_they_are_seen():
+    table = table_with()
+    for number in (1, 2):
+        table.push(f"v{number}", source={"lake.instant": str(number)})
+    assert [each.source.get("lake.instant") for each in table.snapshots()] == ["2", "1", None]
+
+    table.retention(after_ms=DAY_MS + 10)
+    table.retention()
+    table.retention()
+
+    assert (table.state.lineage.entries, table.seen) == ((), {"v2"})
+    assert [each.source for each in table.snapshots()] == [{"lake.instant": "2"}]
+    table.push("v3", source={"lake.instant": "3"})
+    assert [each.source["lake.instant"] for each in table.snapshots()] == ["3", "2"]
+
+
+def test_where_a_part_of_the_rows_came_from_is_not_told_of_all():
+    table = table_with(config=replace(APPEND, retained_snapshots=50))
+    table.upload("a b")
+    entry = table.start("b", "c", source={"lake.instant": "1"})
+    table.upload("c")
+    table.end(entry)
+    for _ in range(3):
+        table.retention(after_ms=DAY_MS)
+
+    assert table.state.lineage.entries == ()
+    assert [dict(each.source) for each in table.snapshots()] == [{}]

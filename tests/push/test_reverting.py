@@ -175,6 +175,16 @@ def test_a_rollback_to_what_is_seen_changes_nothing():
     assert table.state is before
 
 
+def test_a_rollback_can_insist_on_the_push_that_it_starts_from():
+    table = table_with(config=MANY)
+    entries = [table.push(name) for name in ("v1", "v2", "v3")]
+
+    refused("SNAPSHOT_CHANGED", table.rollback, table=table, entry_id=entries[0], newest=entries[1])
+    table.rollback(entry_id=entries[0], newest=entries[2])
+
+    assert table.seen == {"v1"}
+
+
 @pytest.mark.parametrize("target", [{}, {"steps": 0}, {"steps": 1, "epoch": 1}, {"steps": -1}])
 def test_a_rollback_has_one_target(target):
     table = table_with(config=MANY)

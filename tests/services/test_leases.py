@@ -328,8 +328,12 @@ def test_what_dead_processes_left_is_removed_by_the_next_lease(world):
     check_at_rest(world.open())
 
 
-def test_a_lease_that_cannot_be_read_stops_the_clean_instead_of_being_passed_over(world):
-    world.store.put(f"{LEASE_FOLDER}/x.lease", b"\xff{")
+@pytest.mark.parametrize("is_json", [False, True])
+def test_a_lease_that_cannot_be_read_stops_the_clean_instead_of_being_passed_over(world, is_json):
+    with lease(world.open(), "report", 60):
+        [path] = world.store.paths(LEASE_FOLDER)
+        content = world.store.read(path).replace(world.commit_times()[-1].encode(), b"2026111613413m060")
+    world.store.put(f"{LEASE_FOLDER}/x.lease", content if is_json else b"\xff{")
 
     with pytest.raises(TableDamaged, match=r"x\.lease"):
         clean(world.open(), NEWEST_ONLY)

@@ -21,6 +21,7 @@ from holdfast.host import Liveness
 from holdfast.model.instant import Action, InstantTime, State
 from holdfast.model.names import (
     CHECKPOINT_FOLDER,
+    LEDGER_FLOOR,
     LEDGER_FOLDER,
     META_FOLDER,
     PARTITION_METAFILE,
@@ -411,6 +412,17 @@ def test_a_ledger_that_cannot_be_read_is_named_and_the_files_are_looked_at_all_t
     found = lake.found()
 
     assert found == {(FindingKind.TORN, last), (FindingKind.ORPHAN, orphan)}
+
+
+@pytest.mark.parametrize("floor", [b"", b"x1", b"99999"])
+def test_a_floor_that_cannot_be_right_is_named_and_nothing_is_repaired(lake, floor):
+    lake.store.put(LEDGER_FLOOR, floor)
+
+    report = verify(lake.world.open())
+
+    assert (LEDGER_FLOOR, Severity.DAMAGE) in [(one.path, one.severity) for one in report.findings]
+    with pytest.raises(TableDamaged, match="the ledger is damaged"):
+        repair(lake.world.open(), report)
 
 
 def test_a_hole_in_the_ledger_is_named(lake):

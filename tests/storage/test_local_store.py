@@ -27,6 +27,7 @@ import pytest
 from holdfast.errors import StorageUnavailable
 from holdfast.storage.disk import Disk
 from holdfast.storage.local import STAGING_FOLDER, LocalStore
+from holdfast.storage.refusals import refusals
 from holdfast.storage.store import Folder
 
 STAGED = Disk(has_nameless_files=False)
@@ -492,7 +493,7 @@ def run_with_little_space(root: Path, act: str) -> str:
         try:
             {act}
         except StorageUnavailable as error:
-            print(error)
+            print(f"{{type(error).__name__}}: {{error}}")
         """
     )
     outcomes = set()
@@ -521,9 +522,10 @@ def run_with_little_space(root: Path, act: str) -> str:
     ids=["create", "put", "upload", "parquet"],
 )
 def test_promise_8_a_file_that_finds_no_room_is_refused_and_leaves_nothing(tmp_path: Path, act: str):
-    message = run_with_little_space(tmp_path, act)
+    kind, _, message = run_with_little_space(tmp_path, act).partition(": ")
 
     assert message == f"storage refused (path: file, cause: {os.strerror(errno.EFBIG)})"
+    assert kind == "StorageRefused" or "create" not in act, "whoever creates knows that nothing is there"
     assert LocalStore(str(tmp_path)).paths("") == []
     assert LocalStore(str(tmp_path)).leftovers() == ()
 
@@ -653,3 +655,10 @@ def test_one_that_is_stopped_while_the_disk_works_keeps_nobody_waiting(tmp_path)
     sleeper.join()
 
     assert is_done
+
+
+def test_a_full_disk_and_a_missing_permission_say_what_to_do():
+    for number, words in ((errno.ENOSPC, "make room"), (errno.EROFS, "permissions"), (errno.EIO, "")):
+        with pytest.raises(StorageUnavailable) as raised, refusals("x"):
+            raise OSError(number, os.strerror(number))
+        assert words in raised.value.hint

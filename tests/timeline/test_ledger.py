@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from harness.faults import FailingStore, StoreWrapper
 from harness.world import SimulatedClock, SimulatedHost, memory_world
-from holdfast.errors import Conflict, OutcomeUnknown
+from holdfast.errors import Conflict, OutcomeUnknown, StorageRefused, StorageUnavailable, TableDamaged
 from holdfast.format.ledger_entries import EntryKind
 from holdfast.model.instant import Action, time_at
 from holdfast.model.names import CHECKPOINT_FOLDER, LEDGER_FLOOR, LEDGER_FOLDER
@@ -90,6 +90,20 @@ def test_an_outcome_that_cannot_be_found_out_is_unknown():
 
     with pytest.raises(OutcomeUnknown, match="nothing was deleted"):
         ledger.append(lambda _: decision(EntryKind.BEGIN, 1))
+
+
+@pytest.mark.parametrize(("doubtful", "kind"), [(0, StorageRefused), (1, OutcomeUnknown)])
+def test_what_storage_refused_each_time_was_not_decided(doubtful, kind):
+    """After one failure that tells nothing, later refusals do not tell either."""
+    failures = [StorageUnavailable("lost")] * doubtful + [StorageRefused("full")] * 3
+
+    class Refusing(StoreWrapper):
+        def create(self, path, content):
+            raise failures.pop(0)
+
+    with pytest.raises(kind) as raised:
+        Ledger(Refusing(MemoryStore()), SimulatedClock()).append(lambda _: decision(EntryKind.BEGIN, 1))
+    assert type(raised.value) is kind
 
 
 def test_a_checkpoint_saves_reading_what_came_before_it():
@@ -259,6 +273,17 @@ def test_what_was_trimmed_is_not_passed_over_in_silence():
 
     with pytest.raises(Conflict, match="trimmed"):
         list(ledger.between(2, ledger.read().slot))
+
+
+def test_a_floor_above_the_ledgers_end_is_damage_and_nobody_waits_for_it():
+    store = MemoryStore()
+    ledger = Ledger(store, SimulatedClock(), checkpoint_after=3)
+    for number in range(1, 20):
+        _write(ledger, number)
+    store.put(LEDGER_FLOOR, b"999999")
+
+    with pytest.raises(TableDamaged, match="below its floor"):
+        Ledger(store, SimulatedClock()).read()
 
 
 def test_the_floor_never_sinks():

@@ -6,18 +6,17 @@ from typing import Any, TypeVar, cast
 
 import click
 
-from holdfast.clock import SystemClock
 from holdfast.errors import InvalidRequest
-from holdfast.host import SystemHost
-from holdfast.storage.open import location_of, open_store
 from holdfast.table.archive import read_archive
-from holdfast.table.opened import OpenTable, open_existing
+from holdfast.table.opened import OpenTable, open_at
 from holdfast.timeline.archived import NO_ARCHIVE, ArchivedTimeline
 
 Function = TypeVar("Function", bound=Callable[..., None])
 
 DEBUG = "holdfast.debug"
 """Where a context remembers that a traceback is wanted."""
+PATH = "holdfast.path"
+"""Where it remembers the table's path, for the commands that a message proposes."""
 
 
 def table_command(function: Function) -> Function:
@@ -35,7 +34,7 @@ def table_command(function: Function) -> Function:
             help="An option of the object store, such as region or endpoint. Repeats.",
         ),
         click.option("--json", "as_json", is_flag=True, help="Give one JSON document instead of text."),
-        click.argument("path"),
+        click.argument("path", callback=_remember_path),
     ):
         function = decorate(function)
     return function
@@ -73,6 +72,11 @@ def remember_debug(context: click.Context, _parameter: click.Parameter, value: A
     context.meta[DEBUG] = bool(value)
 
 
+def _remember_path(context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    context.meta[PATH] = value
+    return value
+
+
 def limit_option(help_text: str) -> Callable[[Function], Function]:
     return click.option("--limit", type=click.IntRange(min=0), metavar="N", help=help_text)
 
@@ -104,5 +108,4 @@ def names(_context: click.Context, _parameter: click.Parameter, given: tuple[str
 
 def opened(path: str, storage_options: Mapping[str, str]) -> OpenTable:
     """The table at PATH. `TableNotFound` if there is none."""
-    location = location_of(path, storage_options)
-    return open_existing(open_store(location), location, clock=SystemClock(), host=SystemHost())
+    return open_at(path, storage_options)

@@ -142,7 +142,7 @@ def run(
             report = clean_by_hand(table, settings, progress=progress)
     if as_json:
         print_json(_document(plan, report, is_dry_run=dry_run))
-    elif report is not None:
+    elif report is not None and (report.instant is not None or plan is None or plan.doomed):
         _print_report(report)
 
 
@@ -187,7 +187,7 @@ def _file_rows(files: Sequence[CleanFile], fate: str) -> list[tuple[object, ...]
 
 def _print_report(report: CleanReport) -> None:
     if report.instant is None:
-        print_line("nothing to clean")
+        print_line(f"nothing to clean: {report.why_nothing}")
         return
     for one in (*report.resumed, report):
         print_line(

@@ -7,8 +7,11 @@ import click
 
 from holdfast.cli.arguments import archive_of, archived_option, asking, limit_option, opened, table_command
 from holdfast.cli.output import Bytes, print_json, print_line, print_table
-from holdfast.cli.restore import run_rollback
+from holdfast.cli.restore import NOTHING_ROLLED_BACK, run_rollback
+from holdfast.cli.with_pushes import run_reverts, with_pushes_option
+from holdfast.errors import UnknownInstant
 from holdfast.format.commits import NO_PREVIOUS_COMMIT, WriteStat
+from holdfast.jobs.published import plan_reverts
 from holdfast.read.history import CommitRecord, commit_record, commit_records
 
 _COMMITS = (
@@ -143,9 +146,17 @@ def showfiles(path: str, *, time: str, as_json: bool, storage_options: Mapping[s
 @commit.command("rollback")
 @table_command
 @click.option("--commit", "time", required=True, metavar="T", help="The commit's time.")
+@with_pushes_option
 @asking
 def rollback(
-    path: str, *, time: str, yes: bool, dry_run: bool, as_json: bool, storage_options: Mapping[str, str]
+    path: str,
+    *,
+    time: str,
+    with_pushes: bool,
+    yes: bool,
+    dry_run: bool,
+    as_json: bool,
+    storage_options: Mapping[str, str],
 ) -> None:
     """Take back the newest commit of the table at PATH, or roll back a write that did not finish.
 
@@ -155,16 +166,18 @@ def rollback(
     # Loaded here because it needs Arrow, which other commands must not wait for.
     from holdfast.services.previews import preview_rollback
     from holdfast.services.targets import exact_instant
-    from holdfast.services.undo import roll_back_instant
 
-    table = opened(path, storage_options)
-    run_rollback(
-        preview_rollback(table, exact_instant(time)),
-        lambda planned: roll_back_instant(table, planned),
-        yes=yes,
-        dry_run=dry_run,
-        as_json=as_json,
-    )
+    table, instant = opened(path, storage_options), exact_instant(time)
+    try:
+        planned = preview_rollback(table, instant)
+    except UnknownInstant:
+        # It is gone already; its pushes may not be, if the command died in between.
+        left = plan_reverts(table) if with_pushes else []
+        if not any(push.instant == instant for plan in left if plan.reverted for push in plan.pushes):
+            raise
+        run_reverts(table, left, yes=yes, dry_run=dry_run, as_json=as_json, document=NOTHING_ROLLED_BACK)
+    else:
+        run_rollback(table, planned, with_pushes=with_pushes, yes=yes, dry_run=dry_run, as_json=as_json)
 
 
 def _stats(record: CommitRecord) -> Iterable[WriteStat]:

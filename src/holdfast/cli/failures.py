@@ -1,6 +1,7 @@
 """Failures: what an error means to the shell, and its one line for people."""
 
 import re
+import shlex
 from collections.abc import Mapping
 
 from holdfast.errors import (
@@ -42,16 +43,25 @@ def exit_code(error: Exception) -> int:
     return FAILED
 
 
-def one_line(error: Exception) -> str:
-    """The error as one line without control characters."""
+def one_line(error: Exception, path: str | None = None) -> str:
+    """The error as one line without control characters, what it proposes for the table at `path`."""
     if isinstance(error, HoldfastError):
-        return printable("; ".join([str(error), *getattr(error, "__notes__", ())]))
+        hint = error.hint
+        if path is not None and isinstance(error, TableDamaged):
+            hint = hint or "holdfast verify PATH tells what else is damaged, and what to do"
+        shown = HoldfastError(error.message, hint=for_table(hint, path), **error.facts)
+        return printable("; ".join([str(shown), *getattr(error, "__notes__", ())]))
     text = str(error)
     first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
     if any(kind.__module__.startswith(_ENGINE_MODULES) for kind in type(error).__mro__):
         reasons = "; ".join(dict.fromkeys(_JAVA_REASON.findall(text))) or first
         return printable(f"Spark failed: {reasons[:_LONGEST]}; --debug shows more")
     return printable(f"internal error: {type(error).__name__}: {first[:_LONGEST]}; --debug shows where")
+
+
+def for_table(advice: str, path: str | None) -> str:
+    """Advice whose commands name the table instead of PATH, to be pasted as they are."""
+    return advice if path is None else re.sub(r"\bPATH\b", lambda _: shlex.quote(path), advice)
 
 
 def printable(text: str) -> str:

@@ -19,7 +19,7 @@ from click.shell_completion import shell_complete
 
 from holdfast import __version__
 from holdfast.cli.archive import archive
-from holdfast.cli.arguments import DEBUG
+from holdfast.cli.arguments import DEBUG, PATH
 from holdfast.cli.cleans import clean, cleans
 from holdfast.cli.commits import commit, commits
 from holdfast.cli.create import create
@@ -31,6 +31,7 @@ from holdfast.cli.query import query
 from holdfast.cli.read import read
 from holdfast.cli.restore import restore, undo
 from holdfast.cli.rollbacks import rollbacks
+from holdfast.cli.run import run
 from holdfast.cli.savepoints import savepoint, savepoints
 from holdfast.cli.serve import serve
 from holdfast.cli.show import show
@@ -83,7 +84,7 @@ class Program(click.Group):
         except Exception as error:  # noqa: BLE001  # the outermost frame
             if context is not None and context.meta.get(DEBUG):
                 traceback.print_exc()
-            _complain(one_line(error))
+            _complain(one_line(error, None if context is None else context.meta.get(PATH)))
             return exit_code(error)
         return DONE
 
@@ -120,6 +121,7 @@ for _command in (
     heartbeats,
     verify,
     repair,
+    run,
     serve,
     push,
     query,

@@ -2,19 +2,24 @@
 
 import datetime as dt
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 import click
 
-from holdfast.cli.arguments import ask, asking, remember_debug
+from holdfast.cli.arguments import ask, asking, opened, remember_debug
 from holdfast.cli.output import Bytes, counted, print_facts, print_json, print_line, print_table
-from holdfast.cli.service_client import DEFAULT_CONTROLLER, ServiceClient, segments_path
+from holdfast.cli.push_run import push_run
+from holdfast.cli.with_pushes import run_reverts
 from holdfast.errors import InvalidRequest
+from holdfast.jobs.published import plan_reverts
+from holdfast.jobs.service import DEFAULT_CONTROLLER, ServiceClient, segments_path
+from holdfast.model.pushes import source_text
 
 Function = TypeVar("Function", bound=Callable[..., None])
 
-_LINEAGE_HEADER = ("Entry", "State", "Changed (UTC)", "From", "To")
-_SNAPSHOT_HEADER = ("Epoch", "Published (UTC)", "Entry", "Segments", "Rows", "Size", "")
+_LINEAGE_HEADER = ("Entry", "State", "Changed (UTC)", "From", "To", "Source")
+_SNAPSHOT_HEADER = ("Epoch", "Published (UTC)", "Entry", "Segments", "Rows", "Size", "", "Source")
 _TYPE = "OFFLINE"
 
 
@@ -38,6 +43,9 @@ def service_command(function: Function) -> Function:
 @click.group
 def push() -> None:
     """Pushes to the tables of the push service."""
+
+
+push.add_command(push_run)
 
 
 @push.command("lineage")
@@ -78,26 +86,51 @@ def snapshots(table: str, *, controller: str, as_json: bool) -> None:
 @service_command
 @click.option("--entry", "entry_id", metavar="ID", help="The lineage entry; the newest completed by default.")
 @click.option("--force", is_flag=True, help="Also give up a push that is still open.")
+@click.option("--from-lake", metavar="PATH", help="Instead, every push of commits that this table took back.")
 @asking
 def revert(
-    table: str, *, entry_id: str | None, force: bool, yes: bool, dry_run: bool, controller: str, as_json: bool
+    table: str,
+    *,
+    entry_id: str | None,
+    force: bool,
+    from_lake: str | None,
+    yes: bool,
+    dry_run: bool,
+    controller: str,
+    as_json: bool,
 ) -> None:
     """Take a push to TABLE back: queries see what it replaced.
 
+    With --from-lake the pushes are chosen by what the lake table has taken
+    back: the newest retained snapshot is published again that has nothing of it.
+
     \b
     Example: holdfast push revert orders --dry-run
+    Example: holdfast push revert orders --from-lake lake/orders
     """
+    if from_lake is not None:
+        if entry_id is not None or force:
+            raise InvalidRequest(
+                "--from-lake chooses the pushes by itself", hint="leave out --entry and --force"
+            )
+        lake = opened(from_lake, {})
+        typed = f"{table.removesuffix(f'_{_TYPE}')}_{_TYPE}"
+        plans = plan_reverts(lake, table=typed, controller=controller)
+        if not plans and not as_json:
+            print_line(f"nothing that {from_lake} has taken back was pushed to {table}")
+        run_reverts(lake, plans, yes=yes, dry_run=dry_run, as_json=as_json)
+        return
     client = ServiceClient(controller)
     chosen = entry_id or _newest_completed(client, table)
     path = segments_path(table, "revertReplaceSegments")
-    about = {"type": _TYPE, "segmentLineageEntryId": chosen, "forceRevert": force}
-    plan = client.post(path, dryRun=True, **about)
+    call = partial(client.post, path, type=_TYPE, segmentLineageEntryId=chosen, forceRevert=force)
+    plan = call(dryRun=True)
     if not as_json:
         _print_plan(chosen, plan)
     answer: dict[str, Any] | None = None
     if not dry_run:
         ask(f"Revert {chosen}?", yes=yes)
-        answer = client.post(path, **about)
+        answer = call()
     if as_json:
         print_json({"dry_run": dry_run, "entry": chosen, "planned": plan["changes"], "reverted": not dry_run})
     elif answer is not None:
@@ -128,7 +161,8 @@ def _print_plan(entry_id: str, plan: dict[str, Any]) -> None:
 
 
 def _entry_row(entry_id: str, one: dict[str, Any]) -> tuple[object, ...]:
-    return entry_id, one["state"], _moment(one["timestamp"]), len(one["segmentsFrom"]), len(one["segmentsTo"])
+    segments = len(one["segmentsFrom"]), len(one["segmentsTo"])
+    return entry_id, one["state"], _moment(one["timestamp"]), *segments, source_text(one.get("source", {}))
 
 
 def _snapshot_row(one: dict[str, Any]) -> tuple[object, ...]:
@@ -137,7 +171,7 @@ def _snapshot_row(one: dict[str, Any]) -> tuple[object, ...]:
         marks.append("pinned")
     return (
         one["epoch"], _moment(one["publishedAt"]), one["segmentLineageEntryId"], len(one["segments"]),
-        one["docs"], Bytes(one["bytes"]), ", ".join(marks),
+        one["docs"], Bytes(one["bytes"]), ", ".join(marks), source_text(one.get("source", {})),
     )  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """`holdfast restore` and `holdfast undo`: going back."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 import click
@@ -8,10 +8,14 @@ import click
 from holdfast.cli.arguments import ask, asking, opened, table_command
 from holdfast.cli.output import Bytes, counted, print_json, print_line, print_table
 from holdfast.cli.rollbacks import print_reports, report_document
+from holdfast.cli.with_pushes import ServedCommits, has_reverts, run_reverts, with_pushes_option
 from holdfast.errors import Conflict
-from holdfast.model.instant import InstantTime
+from holdfast.jobs.published import plan_reverts
 from holdfast.model.reports import RestorePlan, RestoreReport, RollbackReport, TakenBack
 from holdfast.table.opened import OpenTable
+
+NOTHING_ROLLED_BACK: Mapping[str, object] = {"planned": None, "rolled_back": None}
+"""What the document of a rollback says when there was only something to revert."""
 
 _HEADER = ("Instant", "Action", "State", "Records", "Files", "Size")
 
@@ -19,9 +23,17 @@ _HEADER = ("Instant", "Action", "State", "Records", "Files", "Size")
 @click.command
 @table_command
 @click.option("--to", "to", required=True, metavar="T", help="A commit's time, or a date and time.")
+@with_pushes_option
 @asking
 def restore(
-    path: str, *, to: str, yes: bool, dry_run: bool, as_json: bool, storage_options: Mapping[str, str]
+    path: str,
+    *,
+    to: str,
+    with_pushes: bool,
+    yes: bool,
+    dry_run: bool,
+    as_json: bool,
+    storage_options: Mapping[str, str],
 ) -> None:
     """Take the table at PATH back to a commit; every younger one is deleted.
 
@@ -32,77 +44,101 @@ def restore(
     \b
     Example: holdfast restore lake/trips --to 20240131093000123 --dry-run
     """
-    run_restore(opened(path, storage_options), to, yes=yes, dry_run=dry_run, as_json=as_json)
+    table = opened(path, storage_options)
+    run_restore(table, to, with_pushes=with_pushes, yes=yes, dry_run=dry_run, as_json=as_json)
 
 
 @click.command
 @table_command
+@with_pushes_option
 @asking
-def undo(path: str, *, yes: bool, dry_run: bool, as_json: bool, storage_options: Mapping[str, str]) -> None:
+def undo(
+    path: str,
+    *,
+    with_pushes: bool,
+    yes: bool,
+    dry_run: bool,
+    as_json: bool,
+    storage_options: Mapping[str, str],
+) -> None:
     """Take back the newest commit of the table at PATH.
 
-    An undo that was interrupted is finished instead.
+    An undo that was interrupted is finished instead. With --with-pushes so is
+    reverting what is served of commits that were taken back before.
 
     \b
     Example: holdfast undo lake/trips --dry-run
     """
     # Loaded here because it needs Arrow, which other commands must not wait for.
     from holdfast.services.previews import preview_undo
-    from holdfast.services.undo import roll_back_instant
+    from holdfast.services.undo import interrupted_undo
 
     table = opened(path, storage_options)
-    # Not whatever is the newest after the question, but the commit that was shown.
+    if with_pushes and interrupted_undo(table) is None:
+        # Whoever repeats this after a crash means the commit that is gone, not the one before it.
+        left = plan_reverts(table)
+        if has_reverts(left):
+            if not as_json:
+                print_line("commits that were taken back before are still served; no other is taken back now")
+            run_reverts(table, left, yes=yes, dry_run=dry_run, as_json=as_json, document=NOTHING_ROLLED_BACK)
+            return
     run_rollback(
-        preview_undo(table),
-        lambda planned: roll_back_instant(table, planned),
-        yes=yes,
-        dry_run=dry_run,
-        as_json=as_json,
+        table, preview_undo(table), with_pushes=with_pushes, yes=yes, dry_run=dry_run, as_json=as_json
     )
 
 
 def run_rollback(
-    planned: TakenBack,
-    carry_out: Callable[[InstantTime], RollbackReport],
-    *,
-    yes: bool,
-    dry_run: bool,
-    as_json: bool,
+    table: OpenTable, planned: TakenBack, *, with_pushes: bool, yes: bool, dry_run: bool, as_json: bool
 ) -> None:
     """Show what one rollback takes, ask, and roll back."""
+    # Loaded here because it needs Arrow, which other commands must not wait for.
+    from holdfast.services.undo import roll_back_instant
+
+    served = ServedCommits(table, [planned.instant], with_pushes=with_pushes)
     if not as_json:
         _print_instants([planned])
+        served.print_plan()
     report: RollbackReport | None = None
     if not dry_run:
         ask(f"Take back {planned.action} {planned.instant}?", yes=yes)
-        report = carry_out(planned.instant)
+        # Not whatever is the newest after the question, but the commit that was shown.
+        report = roll_back_instant(table, planned.instant)
+        served.revert()
     if as_json:
         rolled_back = None if report is None else report_document(report)
-        print_json({"dry_run": dry_run, "planned": asdict(planned), "rolled_back": rolled_back})
+        document = {"dry_run": dry_run, "planned": asdict(planned), "rolled_back": rolled_back}
+        print_json(document | served.document(is_done=not dry_run))
     elif report is not None:
         print_reports([report])
+        served.print_report()
 
 
-def run_restore(table: OpenTable, to: str, *, yes: bool, dry_run: bool, as_json: bool) -> None:
+def run_restore(
+    table: OpenTable, to: str, *, with_pushes: bool, yes: bool, dry_run: bool, as_json: bool
+) -> None:
     """Show what a restore takes, ask, and restore."""
     # Loaded here because it needs Arrow, which other commands must not wait for.
     from holdfast.services.restore import restore as restore_table
     from holdfast.services.restore_plan import plan_restore
 
     plan = plan_restore(table, to)
+    served = ServedCommits(table, [one.instant for one in plan.instants], with_pushes=with_pushes)
     if not as_json:
         _print_plan(plan)
+        served.print_plan()
     report: RestoreReport | None = None
     if not dry_run:
-        if plan.instants or plan.resumes:
+        if plan.instants or plan.resumes or served.has_reverts:
             ask(f"Restore the table to {plan.target}?", yes=yes)
         if not yes and plan_restore(table, to) != plan:
             raise Conflict("the table changed after the plan was shown", hint="look at the plan again")
         report = restore_table(table, plan.target)
+        served.revert()
     if as_json:
-        print_json(_document(plan, report, is_dry_run=dry_run))
+        print_json(_document(plan, report, is_dry_run=dry_run) | served.document(is_done=not dry_run))
     elif report is not None:
         _print_report(report)
+        served.print_report()
 
 
 def _print_plan(plan: RestorePlan) -> None:

@@ -8,6 +8,7 @@ import click
 from holdfast.cli.arguments import ask, asking, opened, table_command
 from holdfast.cli.output import counted, iso, print_json, print_line, print_table
 from holdfast.cli.restore import run_restore
+from holdfast.cli.with_pushes import with_pushes_option
 from holdfast.errors import UnknownInstant
 from holdfast.model.reports import Savepoint
 from holdfast.read.savepoints import savepoints as all_savepoints
@@ -102,9 +103,17 @@ def delete(
 @savepoint.command("rollback")
 @table_command
 @click.option("--savepoint", "time", required=True, metavar="T", help="The savepointed commit's time.")
+@with_pushes_option
 @asking
 def rollback(
-    path: str, *, time: str, yes: bool, dry_run: bool, as_json: bool, storage_options: Mapping[str, str]
+    path: str,
+    *,
+    time: str,
+    with_pushes: bool,
+    yes: bool,
+    dry_run: bool,
+    as_json: bool,
+    storage_options: Mapping[str, str],
 ) -> None:
     """Take the table at PATH back to a savepoint; every younger commit is deleted.
 
@@ -112,7 +121,8 @@ def rollback(
     Example: holdfast savepoint rollback lake/trips --savepoint 20240131093000123
     """
     table = opened(path, storage_options)
-    run_restore(table, _find(table, time).instant, yes=yes, dry_run=dry_run, as_json=as_json)
+    target = _find(table, time).instant
+    run_restore(table, target, with_pushes=with_pushes, yes=yes, dry_run=dry_run, as_json=as_json)
 
 
 def _find(table: OpenTable, time: str) -> Savepoint:
@@ -120,7 +130,7 @@ def _find(table: OpenTable, time: str) -> Savepoint:
         if one.instant == time:
             return one
     raise UnknownInstant(
-        "there is no savepoint of this commit", instant=time, hint="see holdfast savepoints show"
+        "there is no savepoint of this commit", instant=time, hint="see holdfast savepoints show PATH"
     )
 
 

@@ -17,10 +17,13 @@ from holdfast.cli.output import (
     print_table,
     print_warning,
 )
+from holdfast.cli.with_pushes import push_warnings
 from holdfast.config.table import TABLE_VERSION, TableType
 from holdfast.host import Liveness
 from holdfast.model.instant import COMMIT_ACTIONS, Action, InstantTime, State
+from holdfast.model.pushes import Push, newest_of_each_place
 from holdfast.table.opened import OpenTable
+from holdfast.table.pushes import push_records, taken_back
 from holdfast.timeline.ledger import LedgerState
 from holdfast.timeline.timeline import Timeline, load_timeline
 
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 
 SHARING = "being written, admits others"
 _PENDING = ("Instant", "Action", "State", "Owner", "Process", "Fate")
+_SERVED = ("Served as", "Service", "Of commit", "Rows", "Published (UTC)")
 _LEASES = ("Leased instant", "Owner", "Process", "Expires (UTC)", "State")
 
 
@@ -58,7 +62,8 @@ class Sizes:
 def show(path: str, *, as_json: bool, storage_options: Mapping[str, str]) -> None:
     """Show what the table at PATH is and holds.
 
-    Its settings, the latest commit, sizes, pending work with its owners, leases of readers, warnings.
+    Its settings, the latest commit, sizes, pending work with its owners, leases of readers, where the
+    push service serves it, warnings.
 
     \b
     Example: holdfast show lake/trips
@@ -75,7 +80,11 @@ def show(path: str, *, as_json: bool, storage_options: Mapping[str, str]) -> Non
     columns = {field.name: str(field.type) for field in table_schema(table, timeline) or ()}
     pending = _pending(table, timeline, table.ledger.read())
     held = leases(table)
+    records = push_records(table)
+    served = newest_of_each_place(records.pushes)
+    gone = taken_back(table, [push.instant for push in served]) if served else frozenset()
     leftovers = table.store.leftovers()
+    warnings = _warnings(table, pending, leftovers=len(leftovers)) + push_warnings(table, records, gone)
     document = {
         "name": table.settings.name,
         "type": table.settings.table_type,
@@ -91,7 +100,8 @@ def show(path: str, *, as_json: bool, storage_options: Mapping[str, str]) -> Non
         "pending": [_pending_document(one) for one in pending],
         "leases": [_lease_document(one) for one in held],
         "leftovers": {"files": len(leftovers), "bytes": sum(file.size for file in leftovers)},
-        "warnings": _warnings(table, pending, leftovers=len(leftovers)),
+        "served": [_served_document(push) for push in served],
+        "warnings": warnings,
     }
     if as_json:
         print_json(document)
@@ -103,7 +113,10 @@ def show(path: str, *, as_json: bool, storage_options: Mapping[str, str]) -> Non
     if held:
         print_line()
         print_table(_LEASES, [(h.instant, h.owner, h.process, h.expires_at, _lease_state(h)) for h in held])
-    for warning in _warnings(table, pending, leftovers=len(leftovers)):
+    if served:
+        print_line()
+        print_table(_SERVED, [(p.table, p.controller, p.instant, p.rows, p.published_at) for p in served])
+    for warning in warnings:
         print_warning(warning)
 
 
@@ -195,6 +208,17 @@ def _lease_document(lease: "LeaseStatus") -> dict[str, object]:
         "began_at": iso(lease.began_at),
         "expires_at": iso(lease.expires_at),
         "state": _lease_state(lease),
+    }
+
+
+def _served_document(push: Push) -> dict[str, object]:
+    return {
+        "table": push.table,
+        "controller": push.controller,
+        "entry": push.entry_id,
+        "instant": push.instant,
+        "rows": push.rows,
+        "published_at": iso(push.published_at),
     }
 
 

@@ -5,8 +5,8 @@ from dataclasses import asdict
 
 import click
 
-from holdfast.cli.arguments import ask, asking, opened, table_command
-from holdfast.cli.failures import DONE, EXIT_CODES, FAILED
+from holdfast.cli.arguments import PATH, ask, asking, opened, table_command
+from holdfast.cli.failures import DONE, EXIT_CODES, FAILED, for_table
 from holdfast.cli.output import counted, print_json, print_line, print_table
 from holdfast.cli.rollbacks import print_reports, report_document
 from holdfast.errors import TableDamaged
@@ -122,8 +122,10 @@ def _print_report(report: VerifyReport) -> None:
 
 
 def _print_findings(findings: Sequence[Finding]) -> None:
-    if findings:
-        print_table(_FINDINGS, [(f.severity, f.kind, f.path, f.detail, f.remedy) for f in findings])
+    path = click.get_current_context().meta[PATH]
+    rows = [(f.severity, f.kind, f.path, f.detail, for_table(f.remedy, path)) for f in findings]
+    if rows:
+        print_table(_FINDINGS, rows)
 
 
 def _print_plan(plan: RepairPlan) -> None:

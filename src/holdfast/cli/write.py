@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -14,21 +12,22 @@ import click
 
 from holdfast.cli.arguments import pairs, table_command
 from holdfast.cli.output import Bytes, counted, print_facts, print_json, print_warning
+from holdfast.cli.progress import spinner
 from holdfast.cli.rollbacks import print_reports
 from holdfast.config.write import WriteSettings
-from holdfast.errors import InvalidRequest, SchemaMismatch
+from holdfast.errors import InvalidRequest
+from holdfast.jobs.sessions import spark_session
 from holdfast.lake import open_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from holdfast.model.reports import Commit
 
 _FORMATS = {".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
 _PACKINGS = frozenset({".gz", ".bz2", ".zst", ".lz4", ".snappy"})
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
-_STANDARD_ERROR = 2
 _FROM_FILES = ("insert", "bulk_insert", "upsert", "delete", "insert_overwrite", "insert_overwrite_table")
 _DELETE_PARTITIONS = "delete_partitions"
 
@@ -123,29 +122,28 @@ def write(
     table = open_table(path, storage_options=storage_options)
     table.settings.check_writable()
     schema = table.schema()
-    with _progress(f"writing into {table.settings.name}"):
+    with spinner(f"writing into {table.settings.name}"):
         if operation == _DELETE_PARTITIONS:
             commit = table.delete_partitions(partitions, options=options)
         else:
             is_partial = operation == "delete"
-            session = _session(master)
-            frame = _frame(session, sources, kind=kind, schema=schema, header=header, is_partial=is_partial)
+            frame = _frame(master, sources, kind=kind, schema=schema, header=header, is_partial=is_partial)
             commit = getattr(table, operation)(frame, options=options)
     if as_json:
         print_json(asdict(commit))
     else:
-        _print_commit(commit)
+        print_commit(commit)
 
 
 def _checked(file: str) -> str:
-    """The file as Spark must be told it; `InvalidRequest` if Spark would not read it."""
+    """An absolute path, or the URI; `InvalidRequest` if Spark would not read it."""
     if _URI.match(file):
         return file
     if not os.path.exists(file):
         raise InvalidRequest("there is no such file", file=file)
     if os.path.basename(os.path.abspath(file)).startswith(("_", ".")):
         raise InvalidRequest("Spark skips files whose name begins so", file=file, hint="rename the file")
-    return "file://" + re.sub(r"([*?\[\]{}\\])", r"\\\1", os.path.abspath(file))
+    return os.path.abspath(file)
 
 
 def _format_of(files: Sequence[str]) -> str:
@@ -163,74 +161,26 @@ def _suffix(file: str) -> str:
     return os.path.splitext(stem)[1] if suffix in _PACKINGS else suffix
 
 
-def _session(master: str) -> SparkSession:
-    # Loaded here because only this command needs Spark, and it is large.
-    try:
-        from holdfast.engines.spark.session import local_session
-    except ModuleNotFoundError as error:
-        hint = "pip install 'holdfast[spark]'"
-        raise InvalidRequest("Spark is not installed", missing=error.name, hint=hint) from error
-    session = local_session("holdfast write", master=master)
-    session.conf.set("spark.sql.session.timeZone", "UTC")
-    return session
-
-
 def _frame(
-    session: SparkSession,
-    sources: list[str],
-    *,
-    kind: str,
-    schema: pa.Schema | None,
-    header: bool,
-    is_partial: bool,
+    master: str, files: list[str], *, kind: str, schema: pa.Schema | None, header: bool, is_partial: bool
 ) -> DataFrame:
-    """The rows of the files. Columns that JSON files lack are null, unless rows may be partial."""
-    # A value that does not fit its column must stop the write, not become null.
-    reader = session.read.option("mode", "FAILFAST")
-    if kind == "parquet":
-        return reader.parquet(*sources)
-    if schema is None:
-        reader = reader.option("inferSchema", True).option("header", header)
-        return reader.csv(sources) if kind == "csv" else reader.json(sources)
-    from holdfast.engines.spark.types import spark_schema_of
+    session = spark_session("holdfast write", master)
+    # Loaded here because only commands that write need Spark, and it is large.
+    from holdfast.engines.spark.inputs import file_frame, spark_path
 
-    wanted = spark_schema_of(schema)
-    if kind == "json":
-        found = session.read.option("primitivesAsString", True).json(sources).columns
-        _refuse_unknown(found, schema)
-        if is_partial:
-            wanted = type(wanted)([wanted[name] for name in found])
-        return reader.schema(wanted).json(sources)
-    if header:
-        # Spark goes by position even if there are names; so the schema is brought into their order,
-        # and every file's names are compared with it.
-        found = session.read.option("header", True).csv(sources).columns
-        _refuse_unknown(found, schema)
-        wanted = type(wanted)([wanted[name] for name in found])
-    reader = reader.option("header", header).option("enforceSchema", not header)
-    return reader.schema(wanted).csv(sources)
+    return file_frame(
+        session,
+        # A URI may be a pattern; what the shell left in a path is none.
+        [file if _URI.match(file) else spark_path(file) for file in files],
+        file_format=kind,
+        options={"header": str(header).lower()} if kind == "csv" else {},
+        schema=schema,
+        is_partial=is_partial,
+    )
 
 
-def _refuse_unknown(found: Sequence[str], schema: pa.Schema) -> None:
-    unknown = [name for name in found if name not in schema.names]
-    if unknown:
-        columns = ", ".join(schema.names)
-        raise SchemaMismatch("the table has no such column", column=unknown[0], columns=columns)
-
-
-@contextmanager
-def _progress(text: str) -> Iterator[None]:
-    if not sys.stderr.isatty():
-        yield
-        return
-    # Loaded here because nobody looks at it in a pipe.
-    from rich.console import Console
-
-    with os.fdopen(os.dup(_STANDARD_ERROR), "w") as terminal, Console(file=terminal).status(text):
-        yield
-
-
-def _print_commit(commit: Commit) -> None:
+def print_commit(commit: Commit) -> None:
+    """What a write did, and what it removed of failed ones before."""
     print_reports(commit.rolled_back)
     print_facts(
         [

@@ -5,8 +5,8 @@ say what this one write or read does. What remains are options of the write.
 """
 
 import difflib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Self
 
@@ -129,6 +129,25 @@ class SourceWrite:
             partitions=partitions,
             options=given,
         )
+
+    @classmethod
+    def to_table(
+        cls,
+        *,
+        record_key: Sequence[str],
+        partition_by: Sequence[str],
+        ordering: str | None,
+        options: Mapping[str, OptionValue],
+    ) -> Self:
+        """A write to a table that is described beside the options. What is left out is not compared."""
+        described = {_KEY: record_key, _PARTITION: partition_by, _ORDERING: [ordering] if ordering else []}
+        said = {name: ",".join(columns) for name, columns in described.items() if columns}
+        return cls.from_options(said | dict(options))
+
+    def creating(self, *, name: str, table_type: str) -> Self:
+        """The same, with what a table that is not there yet has to be told, too."""
+        made = {_NAME: name, _TYPE: table_type, _HIVE_STYLE: "true"}
+        return replace(self, properties=made | dict(self.properties))
 
     def new_settings(self) -> TableSettings:
         """Settings of the table that these options make; what they leave out is as in Hudi."""

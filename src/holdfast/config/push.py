@@ -22,7 +22,7 @@ _TYPES = (OFFLINE, "REALTIME")
 _SUFFIX = f"_{OFFLINE}"
 _TABLE_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)?")
 _NAME_MAX = 200
-_RESERVED = frozenset({"Deleted_Segments"})
+_RESERVED = frozenset({"Deleted_Segments", "Push_Runs"})
 """Where the deep store keeps deleted files."""
 
 _DIGITS = re.compile(r"[0-9]{1,10}")

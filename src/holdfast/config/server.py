@@ -98,6 +98,8 @@ class ServerSettings:
     broker: Listener = field(default_factory=lambda: Listener(port=8099))
     retention_frequency_ms: int = 6 * 3_600_000
     retention_initial_delay_ms: int = 120_000
+    orphan_ms: int = 3 * 24 * 3_600_000
+    """How old a file in the deep store must be that nothing names before retention removes it."""
     engine: str = "duckdb"
     locks_deletes: bool = True
     """Refuse to delete segments that a live lineage entry holds."""

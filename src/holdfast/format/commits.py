@@ -162,6 +162,15 @@ def decode_touching(content: bytes) -> Touching:
     return _decoded(content, _TOUCHING)
 
 
+def decode_extra_metadata(content: bytes) -> dict[str, str | None]:
+    """What a commit says beyond its files. The files cost little."""
+    return _decoded(content, _EXTRA).extra_metadata or {}
+
+
+class _Extra(msgspec.Struct, rename="camel"):
+    extra_metadata: dict[str, str | None] | None = None
+
+
 class _Replaced(msgspec.Struct, rename="camel"):
     partition_to_replace_file_ids: dict[str, list[str]] | None = None
 
@@ -180,6 +189,7 @@ class _Partitions(msgspec.Struct, rename="camel"):
 
 
 _COMMIT = msgspec.json.Decoder(CommitMetadata)
+_EXTRA = msgspec.json.Decoder(_Extra)
 _REPLACED = msgspec.json.Decoder(_Replaced)
 _WRITTEN = msgspec.json.Decoder(_Written)
 _WRITES = msgspec.json.Decoder(_Writes)

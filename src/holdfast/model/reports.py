@@ -95,6 +95,8 @@ class FindingKind(StrEnum):
     HEARTBEAT = "heartbeat"
     """A heartbeat of an instant that is decided."""
     LOCK = "lock"
+    PUSH = "push"
+    """The record of a push that cannot be read, or that came from a commit which was taken back."""
     LEFTOVER = "leftover"
     """What was half-written when a process was killed."""
     METAFILE = "metafile"
@@ -248,6 +250,8 @@ class CleanReport:
     took_ms: int = 0
     resumed: tuple["CleanReport", ...] = ()
     """Older cleans that were not finished and have been now."""
+    why_nothing: str = ""
+    """Why nothing was cleaned, if nothing was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

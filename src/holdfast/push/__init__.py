@@ -1,0 +1,39 @@
+"""Push: tables that queries see only whole.
+
+`run_job` is the door for programs; everything else is the service behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import os
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from holdfast.config.push_job import PushJob
+    from holdfast.jobs.reports import PushReport
+
+__all__ = ["run_job"]
+
+
+def run_job(
+    spec: str | os.PathLike[str] | Mapping[str, Any] | PushJob,
+    spark: SparkSession | None = None,
+    *,
+    frame: DataFrame | pa.Table | None = None,
+) -> PushReport:
+    """Push rows to a table of the push service: as a job file, a mapping or a `PushJob` says.
+
+    Relative paths of a mapping are relative to the current folder. `frame`, a
+    Spark DataFrame or a pyarrow Table, takes the place of the job's input.
+    Without a session one is started here, unless the rows are in memory.
+    """
+    # Jobs stand above this package; only this door leads up, and only when it is used.
+    from holdfast.jobs.push import run_push_job
+    from holdfast.jobs.push_spec import push_job_of
+
+    return run_push_job(push_job_of(spec), spark=spark, frame=frame)

@@ -11,7 +11,7 @@ import os
 import struct
 import tarfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from io import BytesIO, UnsupportedOperation
 from typing import BinaryIO
@@ -130,11 +130,37 @@ def pack_segment(
         _add_file(archive, f"{description.name}/v3/{COLUMNS}", columns, size_bytes)
 
 
+def pack_batch(segments: Iterable[BatchSegment]) -> bytes:
+    """The archive of a batch upload; equal input gives equal bytes."""
+    sink = BytesIO()
+    lines: list[str] = []
+    with (
+        gzip.GzipFile(fileobj=sink, mode="wb", compresslevel=1, mtime=0, filename="") as compressed,
+        tarfile.open(fileobj=compressed, mode="w|", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        for segment in segments:
+            name = segment.description.name
+            lines += [name, segment.uri]
+            for ending, content in (
+                (PROPERTIES, encode_description(segment.description)),
+                (CREATION, encode_creation(segment.creation)),
+            ):
+                _add_file(archive, f"{name}.{ending}", BytesIO(content), len(content))
+        listed = "\n".join(lines).encode()
+        _add_file(archive, ALL_SEGMENTS, BytesIO(listed), len(listed))
+    return sink.getvalue()
+
+
 def segment_crc(description: SegmentDescription, columns: BinaryIO) -> int:
     """Adler-32 over the payload in the order of the names: the Parquet file, then the properties."""
     crc = 1
     while chunk := columns.read(_CHUNK):
         crc = zlib.adler32(chunk, crc)
+    return whole_crc(description, crc)
+
+
+def whole_crc(description: SegmentDescription, crc: int) -> int:
+    """The checksum of a segment whose Parquet file has this one."""
     return zlib.adler32(encode_description(description), crc)
 
 

@@ -18,7 +18,8 @@ from types import MappingProxyType
 from typing import Any
 
 from holdfast.clock import Clock
-from holdfast.config.push import PushTable, parse_table
+from holdfast.config.gates import Gate, parse_gates
+from holdfast.config.push import PushTable, parse_table, raw_name
 from holdfast.config.push_schema import incompatibilities, parse_schema
 from holdfast.errors import Conflict, HoldfastError, InvalidRequest, Refused, TableNotFound
 from holdfast.model.lineage import EntryState, Lineage, LineageEntry
@@ -27,11 +28,11 @@ from holdfast.push import reverting
 from holdfast.push.archives import ArchiveLimits, unpack_batch
 from holdfast.push.audit import AuditRecord, read_audit
 from holdfast.push.catalog import Catalog
-from holdfast.push.deep_store import DeepStore
+from holdfast.push.deep_store import DeepStore, run_path, segment_of_file
 from holdfast.push.deletes import delete
 from holdfast.push.doctor import examine, repair
 from holdfast.push.drafts import digest_of, reverted_entry, unknown_entry
-from holdfast.push.gates import Ask, Gate, evaluate, parse_gates
+from holdfast.push.gates import Ask, evaluate
 from holdfast.push.ingest import Ingest
 from holdfast.push.leases import check_lease, lease_expires_at_ms
 from holdfast.push.payloads import (
@@ -267,9 +268,16 @@ class Controller:
         return switched
 
     def revert_replace(
-        self, table: str, entry_id: str, *, force: bool = False, dry_run: bool = False, by: Caller
+        self,
+        table: str,
+        entry_id: str,
+        *,
+        force: bool = False,
+        only_open: bool = False,
+        dry_run: bool = False,
+        by: Caller,
     ) -> Switched:
-        decide = partial(self._reverted, entry_id=entry_id, force=force, by=by)
+        decide = partial(self._reverted, entry_id=entry_id, force=force, only_open=only_open, by=by)
         return self._switched(self._transactions.run(table, decide, by=by, dry_run=dry_run))
 
     def rollback(self, table: str, target: Target, *, dry_run: bool = False, by: Caller) -> Switched:
@@ -348,7 +356,8 @@ class Controller:
             raise Refused("the push is not open", entry=entry_id, code="ENTRY_NOT_OPEN")
         chosen = parse_gates(state.config.raw.get("gates", [])) if gates is None else tuple(gates)
         hidden = frozenset(entry.segments_to) & state.segments
-        live = state.visible
+        # Of a push that replaces a part of the table, the part is what its rows are compared with.
+        live = frozenset(entry.segments_from)
         outcomes = evaluate(chosen, hidden=hidden, live=live, ask=self._ask(table))
         looked_at = self._catalog.segments(table, hidden)
 
@@ -421,6 +430,11 @@ class Controller:
             described = [batch_payload(found) for found in unpack_batch(source, limits=self._limits).values()]
         return self._upload_described(table, described, copy=copy, options=options, by=by)
 
+    def discard_files(self, table: str, uris: Sequence[str], *, by: Caller) -> tuple[str, ...]:
+        """Delete files in the deep store that were built and that no segment is made of; which."""
+        self._catalog.table(table)
+        return self._upkeep.discard(table, [self._deep_store.path_of(uri) or uri for uri in uris])
+
     def delete_segments(
         self, table: str, names: Sequence[str], *, retention_ms: int | None = None, by: Caller
     ) -> Changes:
@@ -448,6 +462,17 @@ class Controller:
 
     def lineage(self, table: str) -> Lineage:
         return self._catalog.load(table).lineage
+
+    def sees_run(self, table: str, run: str) -> bool:
+        """Whether what a push job writes into the deep store arrives here."""
+        if not run.isalnum():
+            raise InvalidRequest("not the name of a run", run=run[:80], code="PARAMETER_INVALID")
+        return self._deep_store.stat(run_path(table, run)) is not None
+
+    @property
+    def deep_store_uri(self) -> str:
+        """Where other programs put the files of segments."""
+        return self._deep_store.uri("")
 
     def snapshots(self, table: str) -> tuple[Snapshot, ...]:
         """What can be redone, what queries see, what a rollback can bring back; newest first."""
@@ -493,7 +518,7 @@ class Controller:
         """What is wrong with a table; with `fix`, mend what can be mended without a decision."""
         known = self._catalog.all_segments(table)
         state = self._catalog.load(table)
-        files = frozenset(file.path for file in self._deep_store.files(table))
+        files = {file.path: file.size for file in self._deep_store.files(table)}
         found = examine(state, known, files, metastore=self._catalog.metastore)
         if fix and any(finding.is_fixable for finding in found):
 
@@ -575,9 +600,17 @@ class Controller:
         )
         return _step(decision, "end with gates overridden" if override_gates else "end")
 
-    def _reverted(self, state: TableState, *, entry_id: str, force: bool, by: Caller) -> Step:
+    def _reverted(
+        self, state: TableState, *, entry_id: str, force: bool, only_open: bool = False, by: Caller
+    ) -> Step:
         decision = reverting.revert(
-            state, entry_id, force=force, now_ms=self._clock.now_ms(), by=by, rules=self._rules
+            state,
+            entry_id,
+            force=force,
+            only_open=only_open,
+            now_ms=self._clock.now_ms(),
+            by=by,
+            rules=self._rules,
         )
         return _step(decision, "revert")
 
@@ -627,11 +660,8 @@ class Controller:
         self, table: str, described: Sequence[Payload], *, copy: bool, options: UploadOptions, by: Caller
     ) -> Uploaded:
         if not copy:
-            if self._check_uri is None:
-                raise Refused("addresses are not accepted here", code="URI_REFUSED")
-            for one in described:
-                self._check_uri(one.uri)
-            return self._ingest.upload(table, described, options=options, by=by)
+            payloads = [self._placed(table, one) for one in described]
+            return self._ingest.upload(table, payloads, options=options, by=by)
         if self._fetch is None:
             raise Refused("nothing here fetches from addresses", code="URI_REFUSED")
         config = self._catalog.table(table)
@@ -653,6 +683,29 @@ class Controller:
                 )
                 payloads.append(replace(payload, name=one.name, crc=one.crc))
             return self._ingest.upload(table, payloads, options=options, by=by)
+
+    def _placed(self, table: str, payload: Payload) -> Payload:
+        """The segment by its path if its file is in the deep store, or by an address that is allowed.
+
+        Only the file that belongs to this very segment by its name: whoever
+        could register another's could have it deleted.
+        """
+        path = self._deep_store.path_of(payload.uri)
+        if path is None:
+            if self._check_uri is None:
+                raise Refused("addresses are not accepted here", code="URI_REFUSED")
+            self._check_uri(payload.uri)
+            return payload
+        folder, _, name = path.partition("/")
+        if folder != raw_name(table) or "/" in name or segment_of_file(path) != payload.name:
+            raise Refused(
+                "the file in the deep store is not one of this segment",
+                segment=payload.name,
+                file=path,
+                code="URI_REFUSED",
+                hint="build it as <table>/<segment>__<token>.parquet",
+            )
+        return replace(payload, uri=path, is_placed=True)
 
     def _reconfigured(self, table: str, *, enabled: bool, by: Caller) -> None:
         def decide(state: TableState) -> Step:

@@ -4,6 +4,7 @@ A segment's file is `<table>/<encoded segment>__<token>.parquet`. The token is
 new for every upload, so a path never means two contents: who holds a path reads
 what it meant, and who deletes one deletes nothing newer. A deleted file moves
 to `Deleted_Segments/<table>/`, where its name says until when it stays.
+`Push_Runs/<table>/` holds the records of push jobs that are under way.
 """
 
 import datetime as dt
@@ -15,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import BinaryIO
-from urllib.parse import unquote_plus
+from urllib.parse import unquote, unquote_plus
 
 from holdfast.config.push import raw_name
 from holdfast.errors import InvalidRequest, TableDamaged
@@ -23,6 +24,7 @@ from holdfast.push.segments import check_segment_name, encoded_name
 from holdfast.storage.store import Store, StoredFile
 
 DELETED = "Deleted_Segments"
+RUNS = "Push_Runs"
 
 _UNTIL = "__RETENTION_UNTIL__"
 _MINUTE = "%Y%m%d%H%M"
@@ -59,10 +61,7 @@ class DeepStore:
         is_opaque: bool = False,
     ) -> SegmentFile:
         """Keep a segment's bytes, durable when it returns. `token` must be new for every call."""
-        check_segment_name(segment)
-        assert _TOKEN.fullmatch(token), "a token is a short plain word"
-        ending = "tar.gz" if is_opaque else "parquet"
-        path = f"{raw_name(table)}/{encoded_name(segment)}__{token}.{ending}"
+        path = segment_path(table, segment, token=token, ending="tar.gz" if is_opaque else "parquet")
         with _opened(source) as content, self._store.upload(path) as sink:
             size, digest = _copy(content, sink)
         return SegmentFile(path, size, digest)
@@ -77,6 +76,12 @@ class DeepStore:
     def uri(self, path: str) -> str:
         """How another program names the file."""
         return self._store.uri(path)
+
+    def path_of(self, uri: str) -> str | None:
+        """The path of the file that another program names so; None if it is not in the deep store."""
+        place = unquote(uri.removeprefix("file://")) if uri.startswith("file:///") else uri
+        root = self._store.uri("_").removesuffix("_")
+        return place.removeprefix(root) if place.startswith(root) else None
 
     def verify(self, path: str, *, size_bytes: int, digest: str = "") -> None:
         """Refuse a file that is not what was put; without a digest only its size is looked at."""
@@ -135,6 +140,11 @@ class DeepStore:
                 raise InvalidRequest("not a file of the deleted area", path=path)
         return self._store.delete_all(paths)
 
+    def remove_runs(self, table: str, *, before_ms: int) -> None:
+        """Forget the push jobs whose records are older."""
+        files = self._store.walk(runs_folder(table))
+        self._store.delete_all([file.path for file in files if file.modified_ms < before_ms])
+
     def sweep_leftovers(self) -> tuple[str, ...]:
         """Remove what killed uploads left half-written."""
         return self._store.sweep_leftovers()
@@ -151,6 +161,22 @@ class DeepStore:
             return  # An earlier attempt died before it could delete the original.
         except FileNotFoundError:
             return
+
+
+def segment_path(table: str, segment: str, *, token: str, ending: str = "parquet") -> str:
+    """Where a segment's file is. `token` must be new for every file."""
+    check_segment_name(segment)
+    assert _TOKEN.fullmatch(token), "a token is a short plain word"
+    return f"{raw_name(table)}/{encoded_name(segment)}__{token}.{ending}"
+
+
+def runs_folder(table: str) -> str:
+    return f"{RUNS}/{raw_name(table)}"
+
+
+def run_path(table: str, run: str) -> str:
+    """Where the record of a push job is."""
+    return f"{runs_folder(table)}/{run}.json"
 
 
 def segment_of_file(path: str) -> str | None:

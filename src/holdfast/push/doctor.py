@@ -18,11 +18,11 @@ from holdfast.push.state import TableState
 def examine(
     state: TableState,
     known: Mapping[str, Segment],
-    files: frozenset[str],
+    files: Mapping[str, int],
     *,
     metastore: Metastore,
 ) -> tuple[Finding, ...]:
-    """Everything that is wrong. `known` is all metadata, `files` all files of the table."""
+    """Everything that is wrong. `known` is all metadata, `files` the sizes of all files of the table."""
     return (
         *_lineage_findings(state),
         *_segment_findings(state, known),
@@ -79,14 +79,18 @@ def _segment_findings(state: TableState, known: Mapping[str, Segment]) -> Iterat
 
 
 def _file_findings(
-    state: TableState, known: Mapping[str, Segment], files: frozenset[str]
+    state: TableState, known: Mapping[str, Segment], files: Mapping[str, int]
 ) -> Iterator[Finding]:
-    here = {name: known[name].uri for name in state.segments & known.keys() if "://" not in known[name].uri}
-    if lost := sorted(name for name, path in here.items() if path not in files):
+    here = {name: known[name] for name in state.segments & known.keys() if "://" not in known[name].uri}
+    if lost := sorted(name for name, one in here.items() if one.uri not in files):
         yield _finding("NO_FILE", "the files of segments are missing", lost)
+    if wrong := sorted(
+        name for name, one in here.items() if files.get(one.uri, one.size_bytes) != one.size_bytes
+    ):
+        yield _finding("WRONG_SIZE", "the files of segments are not as long as when they came", wrong)
     named = {segment.uri for segment in known.values()}
     named.update(path for pending in state.push.deletions for path in pending.files)
-    if unnamed := sorted(files - named):
+    if unnamed := sorted(files.keys() - named):
         yield _finding("UNNAMED_FILES", "no record names the files; retention removes old ones", unnamed)
 
 

@@ -30,6 +30,7 @@ class Draft:
         self.entries = {entry.id: entry for entry in state.lineage.entries}
         self.details = dict(state.push.details)
         self.tombstones = dict(state.push.tombstones)
+        self.origin = state.push.origin
         self.pins = state.push.pins
 
     def put(self, entry: LineageEntry) -> None:
@@ -38,7 +39,9 @@ class Draft:
     def drop(self, entry_id: str) -> None:
         """Take the entry out of the lineage and remember how it ended."""
         entry = self.entries.pop(entry_id)
-        self.details.pop(entry_id, None)
+        details = self.details.pop(entry_id, None)
+        if entry.state is EntryState.COMPLETED and details is not None:
+            self.origin = max(self.origin or details, details, key=lambda one: one.epoch or 0)
         ended = EntryState.COMPLETED if entry.state is EntryState.COMPLETED else EntryState.REVERTED
         self.tombstones[entry_id] = Tombstone(state=ended, at_ms=self.now_ms)
 
@@ -92,6 +95,7 @@ class Draft:
             details=MappingProxyType(self.details),
             deletions=deletions,
             tombstones=MappingProxyType(self.tombstones),
+            origin=self.origin,
             pins=self.pins,
         )
         after = replace(before, lineage=lineage, segments=segments, push=push)

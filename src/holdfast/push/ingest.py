@@ -2,7 +2,9 @@
 
 A crash before the registration leaves a file that no record names; the orphan
 scan removes it. The scan and an upload that it might hit are kept apart by the
-scan's record: an upload that began before a scan puts its bytes again.
+scan's record: an upload that began before a scan puts its bytes again. Bytes
+that somebody else put are looked for again, and refused if a scan has named
+them: the record tells which files are doomed before the first of them goes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +14,7 @@ from functools import partial
 import msgspec
 
 from holdfast.clock import Clock
-from holdfast.errors import Conflict, HoldfastError, LineageChanged, OutcomeUnknown
+from holdfast.errors import Conflict, HoldfastError, InvalidRequest, LineageChanged, OutcomeUnknown
 from holdfast.push.catalog import Catalog
 from holdfast.push.deep_store import DeepStore, SegmentFile
 from holdfast.push.drafts import digest_of
@@ -60,11 +62,14 @@ class Ingest:
         wanted = {payload.name: payload for payload in payloads}
         if len(wanted) < len(payloads):
             raise Conflict("a segment is there twice", code="INVALID_ARCHIVE")
+        files = _Files(self._catalog, self._deep_store, self._clock, table, wanted)
+        files.keep(name for name in wanted if wanted[name].is_placed)
+        for name, file in files.kept.items():
+            wanted[name] = replace(wanted[name], size_bytes=file.size_bytes)
         # Refusing before the bytes are copied spares the copy; the decision that counts comes after.
         state = self._catalog.load(table)
         known = self._check(state, wanted, options)
         locks = self._locked(table, wanted) if options.protected else ()
-        files = _Files(self._catalog, self._deep_store, self._clock, table, wanted)
         try:
             files.keep(name for name in wanted if not _is_same(state, known.get(name), wanted[name]))
             decide = partial(self._decide, wanted=wanted, files=files, options=options, locks=locks)
@@ -96,6 +101,7 @@ class Ingest:
             rules=self._rules,
             lease=digest_of(options.lease_token) if options.lease_token else "",
         )
+        _check_placed(state, wanted, known)
         described = {name: _segment(payload, None, None, 0) for name, payload in wanted.items()}
         for segment in described.values():
             check_times(state, segment)
@@ -205,17 +211,37 @@ class _Files:
         self._table = table
         self._wanted = wanted
         self._scan: int | None = None
+        self._doomed: frozenset[str] = frozenset()
         self.kept: dict[str, SegmentFile] = {}
 
     def keep(self, names: Iterable[str]) -> None:
         """Make sure that the bytes of these segments are durable and that no scan takes them for orphans."""
-        scan = self._scan_now()
+        found = self._catalog.metastore.read(scan_path(self._table))
+        scan = None if found is None else found.version
         if scan != self._scan:
             self.give_up()
             self._scan = scan
+            self._doomed = frozenset() if found is None else doomed_files(found.data)
         for name in names:
-            if self._wanted[name].has_bytes and name not in self.kept:
-                self.kept[name] = self._put(self._wanted[name])
+            payload = self._wanted[name]
+            if name not in self.kept and payload.is_placed:
+                self.kept[name] = self._found(payload.uri)
+            elif name not in self.kept and payload.has_bytes:
+                self.kept[name] = self._put(payload)
+
+    def _found(self, path: str) -> SegmentFile:
+        """A file that somebody else put; the look comes after the scan's record was read."""
+        if path in self._doomed:
+            raise Conflict(
+                "the file is being removed, because nothing named it for long",
+                file=path,
+                code="FILE_DOOMED",
+                hint="build the segment again",
+            )
+        file = self._deep_store.stat(path)
+        if file is None:
+            raise InvalidRequest("there is no such file in the deep store", file=path, code="FILE_MISSING")
+        return SegmentFile(path, file.size, "")
 
     def _put(self, payload: Payload) -> SegmentFile:
         token = self._clock.unique()
@@ -232,14 +258,30 @@ class _Files:
         return Check(scan_path(self._table), self._scan)
 
     def give_up(self) -> None:
-        """Nothing names these files, and nothing will."""
-        for file in self.kept.values():
-            self._deep_store.retire(file.path, until_ms=None)
+        """Nothing names these files, and nothing will; what somebody else put is theirs."""
+        for name, file in self.kept.items():
+            if not self._wanted[name].is_placed:
+                self._deep_store.retire(file.path, until_ms=None)
         self.kept = {}
 
-    def _scan_now(self) -> int | None:
-        found = self._catalog.metastore.read(scan_path(self._table))
-        return None if found is None else found.version
+
+def doomed_files(record: bytes) -> frozenset[str]:
+    """The files that a scan's record names: they are going, or gone."""
+    return frozenset(msgspec.json.decode(record).get("doomed", ()))
+
+
+def _check_placed(state: TableState, wanted: Mapping[str, Payload], known: Mapping[str, Segment]) -> None:
+    """A path that was a segment's already is that of a file that may be going at this moment."""
+    leaving = frozenset(path for pending in state.push.deletions for path in pending.files)
+    for name, payload in wanted.items():
+        is_known = name in known and known[name].uri == payload.uri and name not in state.segments
+        if payload.is_placed and (is_known or payload.uri in leaving):
+            raise Conflict(
+                "the file was a segment's before and is being deleted",
+                file=payload.uri,
+                code="FILE_DOOMED",
+                hint="build the segment again",
+            )
 
 
 def _is_same(state: TableState, known: Segment | None, payload: Payload) -> bool:

@@ -15,11 +15,11 @@ from holdfast.config.push import PushTable
 from holdfast.errors import InvalidRequest
 from holdfast.format.segments import SegmentDescription
 from holdfast.push.archives import ArchiveLimits, BatchSegment, segment_crc, unpack_segment
+from holdfast.push.footers import column_ranges, footer_ranges
 from holdfast.push.segments import ColumnRange, Segment, check_segment_name
 
 _PARQUET = b"PAR1"
 _GZIP = b"\x1f\x8b"
-_RANGE_LENGTH_MAX = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +38,8 @@ class Payload:
     """Its bytes in the deep store, which are to be copied."""
     uri: str = ""
     """Where the bytes are, if they stay there."""
+    is_placed: bool = False
+    """They are in the deep store already, at the path `uri`, and become the segment's as they are."""
     size_bytes: int = 0
     is_opaque: bool = False
     columns: Mapping[str, ColumnRange]
@@ -168,7 +170,7 @@ def _of_parquet(file: Path, name: str, config: PushTable, now_ms: int) -> Payloa
     name = name.removesuffix(".parquet")
     check_segment_name(name)
     footer = _footer(file, name)
-    ranges = _footer_ranges(footer)
+    ranges = footer_ranges(footer)
     start_ms, end_ms = _time_range(ranges, config.time_column)
     description = SegmentDescription(name=name, table=config.table, docs=footer.num_rows)
     with open(file, "rb") as source:
@@ -182,11 +184,7 @@ def _of_parquet(file: Path, name: str, config: PushTable, now_ms: int) -> Payloa
         end_ms=end_ms,
         file=file,
         size_bytes=file.stat().st_size,
-        columns={
-            column: ColumnRange(_text(least), _text(most))
-            for column, (least, most) in ranges.items()
-            if len(_text(most)) <= _RANGE_LENGTH_MAX and len(_text(least)) <= _RANGE_LENGTH_MAX
-        },
+        columns={column: ColumnRange(*texts) for column, texts in column_ranges(footer).items()},
     )
 
 
@@ -201,23 +199,6 @@ def _footer(file: Path, name: str) -> Any:
             cause=str(error).partition("\n")[0],
             code="INVALID_SEGMENT",
         ) from error
-
-
-def _footer_ranges(footer: Any) -> dict[str, tuple[Any, Any]]:
-    """The least and the greatest value of each column whose statistics are whole."""
-    ranges: dict[str, tuple[Any, Any]] = {}
-    unknown: set[str] = set()
-    for group in range(footer.num_row_groups):
-        for index in range(footer.row_group(group).num_columns):
-            column = footer.row_group(group).column(index)
-            path, statistics = column.path_in_schema, column.statistics
-            if statistics is None or not statistics.has_min_max:
-                if statistics is None or statistics.null_count != column.num_values:
-                    unknown.add(path)
-                continue
-            least, most = ranges.get(path, (statistics.min, statistics.max))
-            ranges[path] = (min(least, statistics.min), max(most, statistics.max))
-    return {path: found for path, found in ranges.items() if path not in unknown and "." not in path}
 
 
 def _time_range(ranges: dict[str, tuple[Any, Any]], time_column: str | None) -> tuple[int | None, int | None]:
@@ -239,10 +220,6 @@ def _ms(value: Any) -> int | None:
             return int(dt.datetime(value.year, value.month, value.day, tzinfo=dt.UTC).timestamp() * 1000)
         case _:
             return None
-
-
-def _text(value: Any) -> str:
-    return value.hex() if isinstance(value, bytes) else str(value)
 
 
 def _ranges(description: SegmentDescription) -> dict[str, ColumnRange]:

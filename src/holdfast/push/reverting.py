@@ -17,14 +17,28 @@ from holdfast.push.drafts import (
 )
 from holdfast.push.reports import Caller
 from holdfast.push.rules import Decision, Rules, Target
-from holdfast.push.snapshots import completed, details_of, redo_steps, retained, was_published
+from holdfast.push.snapshots import (
+    completed,
+    details_of,
+    redo_steps,
+    retained,
+    was_published,
+    was_rejected,
+)
 from holdfast.push.state import TableState
 
 
 def revert(
-    state: TableState, entry_id: str, *, force: bool, now_ms: int, by: Caller, rules: Rules
+    state: TableState,
+    entry_id: str,
+    *,
+    force: bool,
+    now_ms: int,
+    by: Caller,
+    rules: Rules,
+    only_open: bool = False,
 ) -> Decision:
-    """Go back to what was before an entry; with `force`, give an open one up."""
+    """Go back to what was before an entry; with `force`, give an open one up, or `only_open` that."""
     entry = state.lineage.entry(entry_id)
     if entry is None:
         return ended_before(state, entry_id, EntryState.REVERTED, rules)
@@ -39,6 +53,8 @@ def revert(
             code="REVERT_NEEDS_FORCE",
             hint="end it, or revert it with forceRevert=true",
         )
+    if entry.state is EntryState.COMPLETED and only_open:
+        raise Refused("the push was published meanwhile", entry=entry_id, code="ENTRY_COMPLETED")
     check_owner(state, entry_id, by)
     return _revert_all(state, (entry,), now_ms=now_ms, rules=rules)
 
@@ -46,6 +62,7 @@ def revert(
 def rollback(state: TableState, target: Target, *, now_ms: int, by: Caller, rules: Rules) -> Decision:
     """Revert every entry newer than the target in one step."""
     snapshot = _find_snapshot(state, target)
+    _refuse_if_newer(state, target)
     if not snapshot:
         return Decision(after=state, already=True)
     entries = tuple(entry for entry in completed(state) if entry.id in frozenset(snapshot))
@@ -98,6 +115,8 @@ def _revert_all(
     # The oldest gets the least time, so that the record keeps telling the order.
     for later, entry in enumerate(reversed(entries)):
         draft.put(replace(entry, state=EntryState.REVERTED, changed_at_ms=time + later))
+        if rules.keeps_reverted and was_rejected(state, entry):
+            continue  # Until retention, queries that name the entry see what the gate found.
         if rules.keeps_reverted and entry.state is EntryState.COMPLETED:
             details = details_of(state, entry.id)
             draft.details[entry.id] = replace(
@@ -109,6 +128,18 @@ def _revert_all(
     decision = draft.decision(entry_ids=tuple(entry.id for entry in entries))
     _check_all_back(decision.after, entries)
     return decision
+
+
+def _refuse_if_newer(state: TableState, target: Target) -> None:
+    newest = next((entry.id for entry in reversed(completed(state))), None)
+    if target.newest not in (None, newest):
+        raise Conflict(
+            "the snapshots have changed",
+            newest=newest or "none",
+            expected=target.newest,
+            code="SNAPSHOT_CHANGED",
+            hint="list the snapshots again",
+        )
 
 
 def _check_way_back(state: TableState, entry: LineageEntry, rules: Rules) -> None:

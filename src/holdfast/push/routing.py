@@ -19,14 +19,14 @@ from typing import Self
 from holdfast.clock import Clock, SystemClock, Timer
 from holdfast.config.push import PushTable, raw_name
 from holdfast.errors import Conflict, HoldfastError, StorageUnavailable, TableNotFound
-from holdfast.model.lineage import EntryState, visible
+from holdfast.model.lineage import EntryState, LineageEntry, visible
 from holdfast.push.catalog import Catalog
 from holdfast.push.paths import SCHEMAS, ideal_state_path, lineage_path, push_state_path
 from holdfast.push.queries.columns import Column, columns_of
 from holdfast.push.queries.failures import QueryError, QueryFailed
 from holdfast.push.records import BrokerEpochs
 from holdfast.push.segments import Segment
-from holdfast.push.snapshots import snapshots
+from holdfast.push.snapshots import details_of, snapshots, was_rejected
 from holdfast.push.state import TableState
 
 log = logging.getLogger(__name__)
@@ -503,7 +503,7 @@ def _named(state: TableState, entry_id: str) -> tuple[frozenset[str], int]:
             table=raw_name(state.table),
             entry=entry_id,
         )
-    if entry.state is EntryState.IN_PROGRESS:
+    if entry.state is EntryState.IN_PROGRESS or _is_inspectable(state, entry):
         completed = replace(entry, state=EntryState.COMPLETED)
         entries = tuple(completed if one.id == entry_id else one for one in state.lineage.entries)
         return visible(state.segments, replace(state.lineage, entries=entries)), state.push.epoch
@@ -516,6 +516,12 @@ def _named(state: TableState, entry_id: str) -> tuple[frozenset[str], int]:
             entry=entry_id,
         )
     return found.segments, found.epoch
+
+
+def _is_inspectable(state: TableState, entry: LineageEntry) -> bool:
+    """Whether all that a gate rejected is still there."""
+    is_whole = state.segments.issuperset(entry.segments_to) and not details_of(state, entry.id).finalised
+    return entry.state is EntryState.REVERTED and is_whole and was_rejected(state, entry)
 
 
 def _no_table(table: str) -> QueryFailed:

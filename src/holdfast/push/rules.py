@@ -70,6 +70,8 @@ class Target:
     steps: int | None = None
     entry_id: str | None = None
     epoch: int | None = None
+    newest: str | None = None
+    """The entry that is the newest completed one, or nothing is done: a later push was not asked about."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,8 +5,9 @@ gives what was seen before each; redoing reverted ones gives what was taken back
 Nothing is stored twice.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from holdfast.model.lineage import EntryState, LineageEntry
 from holdfast.push.state import EntryDetails, TableState
@@ -27,6 +28,8 @@ class Snapshot:
     steps: tuple[str, ...]
     """The entries to revert, newest first, or to redo, oldest first, to get here."""
     pinned_until_ms: int | None = None
+    source: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Where the rows of its push came from, as the push said; empty if it said nothing."""
 
     @property
     def is_current(self) -> bool:
@@ -72,6 +75,7 @@ def redoable(state: TableState) -> tuple[Snapshot, ...]:
                 segments=segments,
                 steps=tuple(step.id for step in steps),
                 pinned_until_ms=state.push.pins.get(details.epoch or 0),
+                source=details.source,
             )
         )
     return tuple(sorted(found, key=lambda snapshot: (-snapshot.position, snapshot.epoch)))
@@ -142,6 +146,12 @@ def was_published(state: TableState, entry: LineageEntry) -> bool:
     return details_of(state, entry.id).epoch is not None
 
 
+def was_rejected(state: TableState, entry: LineageEntry) -> bool:
+    """Whether a gate stopped it, so that somebody may want to look at what it brought."""
+    details = details_of(state, entry.id)
+    return details.epoch is None and any(not gate.passed for gate in details.gates)
+
+
 def pinned(state: TableState, now_ms: int) -> frozenset[str]:
     """Segments of every snapshot that somebody pinned, and of those on the way to it."""
     known = snapshots(state) if state.push.pins else ()
@@ -190,4 +200,13 @@ def _snapshot(
         segments=segments,
         steps=steps,
         pinned_until_ms=state.push.pins.get(epoch or 0),
+        source=_source(state, details) if segments else MappingProxyType({}),
     )
+
+
+def _source(state: TableState, details: EntryDetails | None) -> Mapping[str, str]:
+    """Of what an entry published; without one, of what the last push delivered that left the lineage."""
+    origin = state.push.origin
+    if details is None and origin is not None and origin.full:
+        details = origin
+    return MappingProxyType({}) if details is None else details.source

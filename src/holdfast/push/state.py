@@ -95,6 +95,8 @@ class PushState:
     """Rises with every change of what queries see."""
     details: Mapping[str, EntryDetails] = field(default_factory=lambda: MappingProxyType({}))
     deletions: tuple[PendingDeletion, ...] = ()
+    origin: EntryDetails | None = None
+    """What is remembered of the newest completed entry that left the lineage: its rows may still be seen."""
     pins: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
     """Epochs exempt from retention, with the time until which they are."""
     deleting_since_ms: int | None = None

@@ -12,11 +12,11 @@ import msgspec
 
 from holdfast.clock import Clock
 from holdfast.config.push import raw_name
-from holdfast.errors import Conflict, LineageChanged, TableNotFound
+from holdfast.errors import Conflict, InvalidRequest, LineageChanged, TableNotFound
 from holdfast.push.audit import trim_audit
 from holdfast.push.catalog import Catalog
-from holdfast.push.deep_store import DeepStore
-from holdfast.push.ingest import scan_path
+from holdfast.push.deep_store import DeepStore, segment_of_file
+from holdfast.push.ingest import doomed_files, scan_path
 from holdfast.push.metastore.port import Create, Replace
 from holdfast.push.reports import Caller, Changes, RetentionReport
 from holdfast.push.retention import DAY_MS, plan_retention, ready_deletions, without_deletions
@@ -33,6 +33,9 @@ _AUDIT_RECORDS = 10_000
 _AUDIT_MS = 365 * DAY_MS
 _ORPHAN_MS = 3 * DAY_MS
 _ORPHANS = 100
+_DISCARDED = 500
+"""Files named in one scan's record: a ZooKeeper packet holds several thousand paths."""
+_SCANS = 5
 
 
 class Upkeep:
@@ -62,6 +65,7 @@ class Upkeep:
         orphans = self.remove_orphans(table)
         expired = self.empty_deleted_area(table)
         now_ms = self._clock.now_ms()
+        self._deep_store.remove_runs(table, before_ms=now_ms - self._orphan_ms)
         trim_audit(self._catalog.metastore, table, keep=_AUDIT_RECORDS, oldest_ms=now_ms - _AUDIT_MS)
         return replace(self._report(table, report), deleted=deleted, orphans=orphans, expired=expired)
 
@@ -97,18 +101,41 @@ class Upkeep:
         old = [file.path for file in self._deep_store.files(table) if file.modified_ms < limit]
         if not old:
             return ()
-        # What an upload registers from here on either has a newer file, or fails at the fence.
-        candidates = self._orphans_among(table, old)[:_ORPHANS]
-        if not candidates or not self._fenced(table):
-            return ()
-        # Between the look and the fence a file may have been registered.
-        orphans = self._orphans_among(table, candidates)
-        for path in orphans:
+        orphans = self._claimed(table, self._orphans_among(table, old)[:_ORPHANS])
+        for path in orphans or ():
             kept_until = self._clock.now_ms() + self._catalog.table(table).deleted_retention_ms
             self._deep_store.retire(path, until_ms=kept_until)
         if orphans:
             log.warning("push.orphans_removed", extra={"table": table, "files": len(orphans)})
-        return tuple(orphans)
+        return orphans or ()
+
+    def discard(self, table: str, paths: Sequence[str]) -> tuple[str, ...]:
+        """Delete files that somebody built and did not register; one that a record names stays."""
+        for path in paths:
+            if not self._is_ours(table, path) or segment_of_file(path) is None:
+                raise InvalidRequest("not the file of a segment of this table", file=path, code="NOT_A_FILE")
+        removed: list[str] = []
+        for at in range(0, len(paths), _DISCARDED):
+            batch = paths[at : at + _DISCARDED]
+            attempts = (self._claimed(table, self._orphans_among(table, batch)) for _ in range(_SCANS))
+            # Whatever others hold up for so long is left to the scan for orphans.
+            for path in next((found for found in attempts if found is not None), ()):
+                self._deep_store.retire(path, until_ms=None)
+                removed.append(path)
+        return tuple(removed)
+
+    def _claimed(self, table: str, candidates: Sequence[str]) -> tuple[str, ...] | None:
+        """Those of the files that nothing names and nothing will; None if somebody else was faster.
+
+        What an upload registers from here on either has a newer file, or
+        fails at the fence and finds its file among the doomed.
+        """
+        if not candidates:
+            return ()
+        if not self._fenced(table, candidates):
+            return None
+        # Between the look and the fence a file may have been registered.
+        return tuple(self._orphans_among(table, candidates))
 
     def empty_deleted_area(self, table: str) -> int:
         expired = self._deep_store.expired(raw_name(table), now_ms=self._clock.now_ms())
@@ -144,6 +171,7 @@ class Upkeep:
         until_ms = self._clock.now_ms() + kept_ms if kept_ms > 0 else None
         for path in files:
             self._deep_store.retire(path, until_ms=until_ms)
+        self._deep_store.remove_runs(table, before_ms=self._clock.now_ms())
         self._catalog.finish_delete(table)
 
     def _kept_ms(self, table: str, retention_ms: int | None) -> int:
@@ -223,11 +251,17 @@ class Upkeep:
         named.update(path for pending in state.push.deletions for path in pending.files)
         return [path for path in paths if path not in named]
 
-    def _fenced(self, table: str) -> bool:
-        """Change the scan's record, so that uploads that are under way put their bytes again."""
+    def _fenced(self, table: str, doomed: Sequence[str]) -> bool:
+        """Change the scan's record, so that uploads that are under way put their bytes again.
+
+        It names the doomed files, and those that an earlier scan named as long
+        as they exist: whoever made it may still be about to delete them.
+        """
         path = scan_path(table)
         found = self._catalog.metastore.read(path)
-        content = msgspec.json.encode({"at_ms": self._clock.now_ms()})
+        before = frozenset() if found is None else doomed_files(found.data).difference(doomed)
+        left = [file for file in sorted(before) if self._deep_store.stat(file) is not None]
+        content = msgspec.json.encode({"at_ms": self._clock.now_ms(), "doomed": [*doomed, *left]})
         change = Create(path, content) if found is None else Replace(path, content, found.version)
         try:
             self._catalog.metastore.write([change])

@@ -92,7 +92,7 @@ def clean_record(table: OpenTable, time: str) -> CleanRecord:
         found = archived.timeline.find(time, Action.CLEAN)
     if found is None or not found.is_completed:
         raise UnknownInstant(
-            "no completed clean has this time", instant=time, hint="see holdfast cleans show"
+            "no completed clean has this time", instant=time, hint="see holdfast cleans show PATH"
         )
     return _clean(table, found, archived)
 

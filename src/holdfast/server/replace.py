@@ -4,11 +4,15 @@ from typing import Any
 
 import msgspec
 
+from holdfast.config.gates import parse_gates
 from holdfast.config.server import Role
 from holdfast.errors import InvalidRequest
-from holdfast.push.gates import parse_gates
+from holdfast.model.lineage import EntryState, LineageEntry
+from holdfast.push.leases import lease_expires_at_ms
 from holdfast.push.reports import Switched
 from holdfast.push.rules import StartRequest, Target
+from holdfast.push.snapshots import details_of
+from holdfast.push.state import TableState
 from holdfast.server.auth import Access, On
 from holdfast.server.endpoints import (
     DATABASE_HEADER,
@@ -39,6 +43,7 @@ _ONLINE_WITHIN_MS = 600_000
 _BROKERS_WITHIN_MS = 60_000
 _WAIT_MAX_MS = 3_600_000
 _LEASE_MS = 600_000
+_LEASE_MS_MIN = 1_000
 _EPOCH_HEADER = "X-Snapshot-Epoch"
 
 
@@ -93,7 +98,7 @@ def start(service: Service, call: Call) -> Reply:
             takeover=call.flag("takeover") and call.may(Role.OPERATE, table),
             exclusive=None if call.text("exclusive") is None else call.flag("exclusive"),
             gates_required=call.flag("gatesRequired"),
-            lease_ms=_LEASE_MS if call.flag("lease") else 0,
+            lease_ms=_lease_ms(call) if call.flag("lease") else 0,
             expected_bytes=call.whole("expectedBytes"),
             note=body.note,
             source=body.source or {},
@@ -131,7 +136,7 @@ def end(service: Service, call: Call) -> Reply:
     if is_dry_run:
         return Reply(document=switched_document(switched, is_dry_run=True))
     if waits:
-        return _published(switched, {"brokers": dict(switched.brokers)})
+        return _published(switched, {"epoch": switched.epoch, "brokers": dict(switched.brokers)})
     return _published(switched)
 
 
@@ -144,6 +149,7 @@ def revert(service: Service, call: Call) -> Reply:
         table,
         call.needed("segmentLineageEntryId"),
         force=call.flag("forceRevert"),
+        only_open=call.flag("onlyOpen"),
         dry_run=is_dry_run,
         by=service.caller(call, table),
     )
@@ -154,7 +160,12 @@ def revert(service: Service, call: Call) -> Reply:
 
 def rollback(service: Service, call: Call) -> Reply:
     table = offline_name(call.table, call.kind())
-    target = Target(steps=call.whole("steps"), entry_id=call.text("toEntryId"), epoch=call.whole("toEpoch"))
+    target = Target(
+        steps=call.whole("steps"),
+        entry_id=call.text("toEntryId"),
+        epoch=call.whole("toEpoch"),
+        newest=call.text("fromEntryId"),
+    )
     if sum(one is not None for one in (target.steps, target.entry_id, target.epoch)) != 1:
         raise InvalidRequest(
             "a rollback needs one target", code="PARAMETER_INVALID", hint="give steps, toEntryId or toEpoch"
@@ -236,20 +247,24 @@ def preflight(service: Service, call: Call) -> Reply:
         raise InvalidRequest(
             "how many bytes are expected?", parameter="expectedBytes", code="PARAMETER_INVALID"
         )
-    return Reply(
-        document=preflight_document(service.controller.preflight(table, expected_bytes=expected_bytes))
-    )
+    document = preflight_document(service.controller.preflight(table, expected_bytes=expected_bytes))
+    if call.may(Role.WRITE, table):
+        document["deepStore"] = service.controller.deep_store_uri
+        run = call.text("run")
+        if run is not None:
+            document["seesRun"] = service.controller.sees_run(table, run)
+    return Reply(document=document)
 
 
 def lineage(service: Service, call: Call) -> Reply:
     table = offline_name(call.table, call.kind(is_needed=True))
-    found = service.controller.lineage(table)
+    state = service.controller.state(table)
     document: dict[str, Any] = {
         "tableNameWithType": table,
-        "lineageEntries": {entry.id: entry_document(entry) for entry in found.entries},
+        "lineageEntries": {entry.id: _entry(state, entry) for entry in state.lineage.entries},
     }
-    if found.custom:
-        document["customMap"] = dict(found.custom)
+    if state.lineage.custom:
+        document["customMap"] = dict(state.lineage.custom)
     return Reply(document=document)
 
 
@@ -269,6 +284,7 @@ def snapshots(service: Service, call: Call) -> Reply:
                     "isCurrent": one.is_current,
                     "pinnedUntil": one.pinned_until_ms,
                     "steps": list(one.steps),
+                    "source": dict(one.source),
                     "segments": sorted(one.segments),
                     "docs": sum(details[name].docs for name in one.segments if name in details),
                     "bytes": sum(details[name].size_bytes for name in one.segments if name in details),
@@ -366,6 +382,22 @@ def _published(switched: Switched, document: dict[str, Any] | None = None) -> Re
     return Reply(document=document, headers={_EPOCH_HEADER: str(switched.epoch)})
 
 
+def _entry(state: TableState, entry: LineageEntry) -> dict[str, Any]:
+    """An entry as Pinot lists it, and what Holdfast knows beside."""
+    details = details_of(state, entry.id)
+    document = entry_document(entry)
+    if details.source:
+        document["source"] = dict(details.source)
+    if entry.state is EntryState.IN_PROGRESS:
+        document |= {"actor": details.actor, "leaseExpiresAt": lease_expires_at_ms(state, entry.id)}
+    return document
+
+
+def _lease_ms(call: Call) -> int:
+    given = call.whole("leaseMs")
+    return _LEASE_MS if given is None else max(_LEASE_MS_MIN, min(given, _WAIT_MAX_MS))
+
+
 def _wait(call: Call, name: str, default_ms: int) -> int:
     given = call.whole(name)
     return default_ms if given is None else max(0, min(given, _WAIT_MAX_MS))
@@ -403,6 +435,7 @@ ENDPOINTS = (
             Parameter("exclusive", "Only this push may upload while it is open.", kind="boolean"),
             flag("gatesRequired", "The end is refused until the gates were evaluated and passed."),
             flag("lease", "Ask for a lease, which heartbeats, uploads and the end must present."),
+            Parameter("leaseMs", "How long it holds after each sign of life.", kind="integer"),
             Parameter("expectedBytes", "Refuse at once if so many bytes will not fit.", kind="integer"),
         ),
         body=BodyKind.JSON, body_type=StartBody, body_about="What to replace by what.",
@@ -434,6 +467,7 @@ ENDPOINTS = (
         parameters=(
             TABLE, _NEEDED_TYPE, _ENTRY, *_CHANGING, DRY_RUN,
             flag("forceRevert", "Also give up a push that is still open."),
+            flag("onlyOpen", "Refuse if it was published meanwhile."),
         ),
         body=BodyKind.OPTIONAL_JSON, body_type=RevertBody, body_about="Passed over, as in Pinot.",
         answer=Answer(about="Reverted. The body is empty, unless it had been before."),
@@ -447,6 +481,7 @@ ENDPOINTS = (
             Parameter("steps", "So many pushes back.", kind="integer"),
             Parameter("toEntryId", "To the snapshot that this entry published."),
             Parameter("toEpoch", "To the snapshot of this epoch.", kind="integer"),
+            Parameter("fromEntryId", "Refuse unless this is the newest published entry."),
         ),
         answer=Answer(about="What changed.", schema=OBJECT), refusals=_RULES,
     ),
@@ -489,10 +524,12 @@ ENDPOINTS = (
     ),
     Endpoint(
         method="GET", path="/segments/{table}/preflight", name="Preflight", access=Access(Role.READ),
-        handle=preflight, about="Whether a push of a size would fit.",
+        handle=preflight,
+        about="Whether a push of a size would fit; for who may write, also where to build it.",
         parameters=(
             *_COMMON,
             Parameter("expectedBytes", "The size of the push.", kind="integer", is_required=True),
+            Parameter("run", "A push job: say whether its record is seen in the deep store."),
         ),
         answer=Answer(about="The figures.", schema=OBJECT), refusals=_MISSING,
     ),

@@ -123,7 +123,9 @@ def open_service(
     sources = Sources(settings.downloads, most_bytes=limits.upload_bytes)
     controller = Controller(
         catalog, deep_store, clock,
-        settings=ControllerSettings(rules=replace(Rules(), locks_deletes=settings.locks_deletes)),
+        settings=ControllerSettings(
+            rules=replace(Rules(), locks_deletes=settings.locks_deletes), orphan_ms=settings.orphan_ms
+        ),
         ask=lambda table: partial(broker.ask, table),
         fetch=sources.fetch,
         check_uri=sources.check,

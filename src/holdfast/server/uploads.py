@@ -9,6 +9,8 @@ from holdfast.server.auth import Access, On
 from holdfast.server.endpoints import (
     DATABASE_HEADER,
     PRECISE_HEADER,
+    TABLE,
+    TYPE,
     Answer,
     BodyKind,
     Call,
@@ -20,7 +22,7 @@ from holdfast.server.endpoints import (
     header,
 )
 from holdfast.server.service import Service
-from holdfast.server.shapes import STATUS, status
+from holdfast.server.shapes import OBJECT, STATUS, status
 from holdfast.server.table_names import offline_name, parse_type, qualified
 
 
@@ -81,7 +83,6 @@ def _fetched(service: Service, call: Call, table: str) -> Uploaded:
 
 def _described(service: Service, call: Call, table: str) -> Uploaded:
     uri = call.needed("DOWNLOAD_URI")
-    service.sources.check(uri)
     return service.controller.upload_metadata(
         table,
         _sent(call).path,
@@ -183,7 +184,28 @@ def _upload(path: str, name: str) -> Endpoint:
     )  # fmt: skip
 
 
+class DiscardBody(msgspec.Struct, frozen=True):
+    """Files in the deep store, by path or address."""
+
+    files: list[str]
+
+
+def discard(service: Service, call: Call) -> Reply:
+    table = offline_name(call.table, call.kind())
+    removed = service.controller.discard_files(
+        table, call.read(DiscardBody).files, by=service.caller(call, table)
+    )
+    return Reply(document={"removed": list(removed)})
+
+
 ENDPOINTS = (
+    Endpoint(
+        method="POST", path="/segments/{table}/discardFiles", name="DiscardFiles", access=Access(Role.WRITE),
+        handle=discard, about="Remove files that were built in the deep store and became no segment.",
+        parameters=(TABLE, TYPE, DATABASE_HEADER, PRECISE_HEADER),
+        body=BodyKind.JSON, body_type=DiscardBody, body_about="The files.",
+        answer=Answer(about="Which went.", schema=OBJECT), refusals={404: "The table is not known."},
+    ),
     _upload("/v2/segments", "UploadSegment"),
     _upload("/segments", "UploadSegmentV1"),
     Endpoint(

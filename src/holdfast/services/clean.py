@@ -9,7 +9,7 @@ its way: a clean leaves what they build on.
 """
 
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from holdfast.concurrency.locks.lock import NO_LOCK, Lock
 from holdfast.concurrency.locks.open import open_lock
@@ -59,35 +59,39 @@ def clean(
     merge-on-read, what dead writers left is left to the program that wrote it.
     """
     held = open_lock(table, lock)
-    if table.settings.is_writable:
-        with held.hold():
-            recover(table, policy=failed_writes, timeout_ms=timeout_ms)
+    _recover(table, held, failed_writes, timeout_ms)
     return clean_after_recovery(table, settings, lock=held, progress=progress)
 
 
 def clean_by_hand(
     table: OpenTable, settings: WriteSettings, *, progress: Progress = no_progress
 ) -> CleanReport:
-    """As `clean`, with the settings of a write to the same table; the report is empty if nothing was done."""
+    """As `clean`, with the settings of a write to the same table; the report says why if nothing was done."""
     if not settings.clean.services_enabled:
-        return CleanReport()
+        return CleanReport(why_nothing="hoodie.table.services.enabled is false")
     is_never = settings.failed_writes_policy is FailedWritesPolicy.NEVER
-    report = clean(
-        table,
-        settings.clean,
-        lock=settings.lock,
-        # Whoever cleans is not the one writer of the table, who may remove all that is unfinished.
-        failed_writes=FailedWritesPolicy.NEVER if is_never else FailedWritesPolicy.LAZY,
-        timeout_ms=settings.heartbeat_timeout_ms,
-        progress=progress,
-    )
-    return report or CleanReport()
+    # Whoever cleans is not the one writer of the table, who may remove all that is unfinished.
+    policy = FailedWritesPolicy.NEVER if is_never else FailedWritesPolicy.LAZY
+    held = open_lock(table, settings.lock)
+    _recover(table, held, policy, settings.heartbeat_timeout_ms)
+    return _clean(table, settings.clean, held, progress)
 
 
 def clean_after_recovery(
     table: OpenTable, settings: CleanSettings, *, lock: Lock = NO_LOCK, progress: Progress = no_progress
 ) -> CleanReport | None:
     """As `clean`, for a writer that has recovered already."""
+    report = _clean(table, settings, lock, progress)
+    return None if report.instant is None else report
+
+
+def _recover(table: OpenTable, lock: Lock, policy: FailedWritesPolicy, timeout_ms: int) -> None:
+    if table.settings.is_writable:
+        with lock.hold():
+            recover(table, policy=policy, timeout_ms=timeout_ms)
+
+
+def _clean(table: OpenTable, settings: CleanSettings, lock: Lock, progress: Progress) -> CleanReport:
     _sweep_plans(table)
 
     def carried_out(time: InstantTime) -> CleanReport | None:
@@ -95,11 +99,24 @@ def clean_after_recovery(
 
     attempted = [carried_out(time) for time in _pending(table)]
     reports = [report for report in attempted if report is not None]
+    why_nothing = ""
     if not reports or settings.plans_beside_pending:
         decided = _decide(table, settings, lock)
-        report = None if decided is None else carried_out(decided)
-        reports += [] if report is None else [report]
-    return replace(reports[-1], resumed=tuple(reports[:-1])) if reports else None
+        if isinstance(decided, _Nothing):
+            why_nothing = decided.why
+        else:
+            report = carried_out(decided)
+            reports += [] if report is None else [report]
+    if not reports:
+        return CleanReport(why_nothing=why_nothing or "another process carried the clean out")
+    return replace(reports[-1], resumed=tuple(reports[:-1]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Nothing:
+    """Nothing is to be cleaned now."""
+
+    why: str
 
 
 def _sweep_plans(table: OpenTable) -> None:
@@ -134,22 +151,22 @@ def _reopened(table: OpenTable, timeline: Timeline) -> Timeline:
     return load_timeline(table.store)
 
 
-def _decide(table: OpenTable, settings: CleanSettings, lock: Lock) -> InstantTime | None:
-    """Put CLEAN into the ledger, with a plan in storage; None if there is nothing to clean."""
+def _decide(table: OpenTable, settings: CleanSettings, lock: Lock) -> InstantTime | _Nothing:
+    """Put CLEAN into the ledger, with a plan in storage."""
     for _ in range(_ATTEMPTS):
         slot = table.ledger.read().slot
         plan = read_steadily(table.store, lambda timeline: _draft(table, timeline, settings))
-        if plan is None:
-            return None
+        if isinstance(plan, _Nothing):
+            return plan
         with lock.hold():
             decided = _append(table, plan, slot)
         if decided is not None:
             return decided
     log.info("clean.postponed", extra={"attempts": _ATTEMPTS})
-    return None
+    return _Nothing("others changed the table each time a plan was made: clean again")
 
 
-def _draft(table: OpenTable, timeline: Timeline, settings: CleanSettings) -> Draft | None:
+def _draft(table: OpenTable, timeline: Timeline, settings: CleanSettings) -> Draft | _Nothing:
     """The plan, if it is worth carrying out."""
     state = table.ledger.read()
     refuse_if_restoring(timeline, state)
@@ -157,10 +174,12 @@ def _draft(table: OpenTable, timeline: Timeline, settings: CleanSettings) -> Dra
         timeline = load_timeline(table.store)
     found = circumstances(table, timeline, state)
     window = window_of(table, found, settings)
-    if window.hindrance or not _is_due(found, settings):
-        return None
+    if window.hindrance:
+        return _Nothing(window.hindrance)
+    if not _is_due(found, settings):
+        return _Nothing(f"fewer than {settings.max_commits} commits since the last clean")
     plan = draft(table, state, found, window, settings)
-    return plan if plan.is_full or _is_worth_recording(table, plan) else None
+    return plan if plan.is_full or _is_worth_recording(table, plan) else _Nothing(plan.fates.hindrance)
 
 
 def _is_due(found: Circumstances, settings: CleanSettings) -> bool:

@@ -38,7 +38,7 @@ from holdfast.errors import (
 )
 from holdfast.format.ledger_entries import EntryKind
 from holdfast.host import Owner
-from holdfast.model.instant import Action, Instant, InstantTime, end_of, just_before
+from holdfast.model.instant import Action, Instant, InstantTime, end_of, instant_time, just_before
 from holdfast.model.names import LEASE_FOLDER
 from holdfast.read.snapshot import Moment
 from holdfast.services.clean_planner import serving_files
@@ -375,12 +375,15 @@ def _read(store: Store, files: Iterable[StoredFile]) -> list[tuple[StoredFile, _
 
 def _decoded(file: StoredFile, content: bytes) -> _Stored:
     try:
-        return msgspec.json.decode(content, type=_Stored)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        stored = msgspec.json.decode(content, type=_Stored)
+        for time in (stored.instant, *stored.pins):
+            instant_time(time)
+    except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
         # It may protect anything, so nobody guesses.
         raise TableDamaged(
             "a lease cannot be read", file=file.path, cause=error, hint="delete it if its reader is gone"
         ) from error
+    return stored
 
 
 def _moment(epoch_ms: int) -> dt.datetime:

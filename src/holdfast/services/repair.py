@@ -20,7 +20,7 @@ import msgspec
 from holdfast.config.write import FailedWritesPolicy
 from holdfast.errors import InvalidRequest, Refused, StorageUnavailable, TableDamaged
 from holdfast.model.instant import time_at
-from holdfast.model.names import CHECKPOINT_FOLDER, LEDGER_FOLDER, QUARANTINE_FOLDER
+from holdfast.model.names import CHECKPOINT_FOLDER, LEDGER_FLOOR, LEDGER_FOLDER, QUARANTINE_FOLDER
 from holdfast.model.reports import Finding, FindingKind, RepairReport, RollbackReport, VerifyReport
 from holdfast.services.repair_plan import plan_repair
 from holdfast.services.rollback import recover
@@ -112,7 +112,7 @@ def quarantines(table: OpenTable) -> tuple[str, ...]:
 
 def _refuse_if_unproven(findings: Iterable[Finding]) -> None:
     for finding in findings:
-        if finding.path.startswith((LEDGER_FOLDER, CHECKPOINT_FOLDER)):
+        if finding.path.startswith((LEDGER_FOLDER, CHECKPOINT_FOLDER, LEDGER_FLOOR)):
             raise TableDamaged(
                 "the ledger is damaged, so nobody can tell what is needed",
                 file=finding.path,

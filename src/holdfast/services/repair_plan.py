@@ -6,7 +6,13 @@ from dataclasses import dataclass
 from holdfast.model.reports import Finding, FindingKind, Severity
 
 _MOVED = frozenset(
-    {FindingKind.ORPHAN, FindingKind.MARKERS, FindingKind.HEARTBEAT, FindingKind.TORN_ROLLBACK}
+    {
+        FindingKind.ORPHAN,
+        FindingKind.MARKERS,
+        FindingKind.HEARTBEAT,
+        FindingKind.TORN_ROLLBACK,
+        FindingKind.PUSH,
+    }
 )
 
 

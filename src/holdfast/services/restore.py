@@ -152,7 +152,7 @@ def _active(write: FailedWrite) -> WriterActive:
         "a write may be running on this table",
         instant=write.time,
         owner=write.owner or "another program",
-        hint="stop it, or wait until its heartbeat has expired: holdfast heartbeats show",
+        hint="stop it, or wait until its heartbeat has expired: holdfast heartbeats show PATH",
     )
 
 
@@ -265,7 +265,7 @@ def _unproven(difference: str, **facts: object) -> TableDamaged:
     return TableDamaged(
         f"the restore did not lead to the state it should: {difference}",
         **facts,
-        hint="holdfast verify shows more; the same restore can be run again",
+        hint="holdfast verify PATH shows more; the same restore can be run again",
     )
 
 

@@ -79,7 +79,7 @@ def restore_target(timeline: Timeline, state: LedgerState, to: Moment) -> Instan
                 restore=restoring.instant,
                 to=restoring.to,
                 asked=asked,
-                hint=f"finish it first: restore the table to {restoring.to}",
+                hint=f"finish it first: holdfast restore PATH --to {restoring.to}",
             )
     return commit_at(timeline, to)
 
@@ -102,7 +102,7 @@ def check_restore(timeline: Timeline, state: LedgerState, target: InstantTime) -
             "there are savepoints after this commit",
             target=target,
             savepoints=", ".join(lost),
-            hint=f"delete them first: holdfast savepoint delete --commit {lost[-1]}",
+            hint=f"delete them first: holdfast savepoint delete PATH --commit {lost[-1]}",
         )
 
 

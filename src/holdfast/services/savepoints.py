@@ -66,7 +66,7 @@ def delete_savepoint(table: OpenTable, time: InstantTime) -> None:
     is_shown = load_timeline(table.store).find(time, Action.SAVEPOINT) is not None
     if not is_shown and time not in table.ledger.read().savepoints:
         raise UnknownInstant(
-            "there is no savepoint of this commit", instant=time, hint="see holdfast savepoints show"
+            "there is no savepoint of this commit", instant=time, hint="see holdfast savepoints show PATH"
         )
 
     def decide(state: LedgerState) -> Decision | None:

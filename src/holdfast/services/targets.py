@@ -73,5 +73,5 @@ def refuse_if_doomed(
         "a clean that is not finished deletes a file of this snapshot",
         clean=clean,
         file=path,
-        hint="let it finish first: holdfast cleans run",
+        hint="let it finish first: holdfast cleans run PATH",
     )

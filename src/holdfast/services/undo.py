@@ -113,7 +113,7 @@ def _roll_back_pending(table: OpenTable, write: FailedWrite, timeout_ms: int) ->
             "this write may be running",
             instant=write.time,
             owner=write.owner or "another program",
-            hint="stop it, or wait until its heartbeat has expired: holdfast heartbeats show",
+            hint="stop it, or wait until its heartbeat has expired: holdfast heartbeats show PATH",
         )
     drop_metadata_table(table)
     report = roll_back(table, write, reason="rolled back by hand")
@@ -159,7 +159,7 @@ def _completed(timeline: Timeline, time: InstantTime) -> Instant:
     raise UnknownInstant(
         "no write on the active timeline has this time",
         instant=time,
-        hint="holdfast timeline show lists the instants; archived commits cannot be rolled back",
+        hint="holdfast timeline show PATH lists the instants; archived commits cannot be rolled back",
     )
 
 
@@ -178,7 +178,7 @@ def _check(table: OpenTable, instant: Instant, timeline: Timeline, state: Ledger
         raise Refused(
             "the commit is savepointed",
             instant=instant.time,
-            hint=f"delete the savepoint first: holdfast savepoint delete --commit {instant.time}",
+            hint=f"delete the savepoint first: holdfast savepoint delete PATH --commit {instant.time}",
         )
     if timeline.completed_commits[0] == instant and _has_archive(table, state):
         raise Refused(

@@ -40,6 +40,7 @@ from holdfast.services.verify_instants import (
 from holdfast.storage.store import Store, read_or_none
 from holdfast.table.markers import instants_with_markers
 from holdfast.table.opened import OpenTable
+from holdfast.table.pushes import push_record, push_records
 from holdfast.timeline.ledger import LedgerState
 from holdfast.timeline.timeline import Timeline, load_timeline
 
@@ -50,8 +51,8 @@ _REPAIR_FINISHES = "repair, or the next write, sees to it"
 _WRITER = {Liveness.ALIVE: "is alive", Liveness.GONE: "is gone", Liveness.UNKNOWN: "is not known here"}
 _FOR_PENDING = {
     Liveness.ALIVE: "wait for it",
-    Liveness.GONE: "holdfast rollbacks run, or the next write, rolls it back",
-    Liveness.UNKNOWN: "wait for it; if its writer is gone, holdfast rollbacks run rolls it back",
+    Liveness.GONE: "holdfast rollbacks run PATH, or the next write, rolls it back",
+    Liveness.UNKNOWN: "wait for it; if its writer is gone, holdfast rollbacks run PATH rolls it back",
 }
 
 
@@ -100,6 +101,7 @@ def _look(table: OpenTable) -> VerifyReport:
         *_stale_markers(marked, fates, writers),
         *_stale_heartbeats(fates, writers),
         *_locks(table),
+        *_pushes(table, fates),
         *_leftovers(store),
     ]
     findings.sort(key=lambda finding: (_RANK[finding.severity], finding.kind, finding.path))
@@ -237,6 +239,18 @@ def _lock(table: OpenTable, path: str, lease: Lease) -> Iterator[Finding]:
     else:
         detail, severity = f"{lease.holder} holds it", Severity.INFO
     yield Finding(FindingKind.LOCK, path, detail, "delete it if that writer is gone for good", severity)
+
+
+def _pushes(table: OpenTable, fates: Fates) -> Iterator[Finding]:
+    records = push_records(table)
+    for path in records.torn:
+        detail = "the record of a push cannot be read"
+        yield Finding(FindingKind.PUSH, path, detail, REPAIR_MOVES, Severity.WARNING)
+    for push in records.pushes:
+        if fates.of(push.instant) is Fate.GONE:
+            detail = f"{push.table} at {push.controller} was pushed from it, and it was taken back"
+            remedy = "holdfast push revert TABLE --from-lake PATH, if that push is still served"
+            yield Finding(FindingKind.PUSH, push_record(push), detail, remedy, Severity.INFO)
 
 
 def _leftovers(store: Store) -> Iterator[Finding]:

@@ -48,7 +48,7 @@ _PLANNED = frozenset(
 REPAIR_MOVES = "repair moves it to quarantine"
 LOOK_CLOSER = "stop all writers and find out which program did this before anything else is written"
 _FROM_BACKUP = "put the file back from a backup; without one, ask for help before anything is written"
-_RUN_ROLLBACKS = "holdfast rollbacks run, or the next write, finishes it"
+_RUN_ROLLBACKS = "holdfast rollbacks run PATH, or the next write, finishes it"
 
 
 @dataclass
@@ -165,8 +165,13 @@ def ledger_damage(store: Store) -> Iterator[Finding]:
             checkpoints[stored.slot] = (stored.digest, path)
         except Malformed as error:
             yield _broken(FindingKind.TORN, path, str(error))
-    floor = int(read_or_none(store, LEDGER_FLOOR) or 0)
-    slot, digest = 0, ""
+    known = read_or_none(store, LEDGER_FLOOR)
+    try:
+        floor = 0 if known is None else int(known)
+    except ValueError:
+        yield _broken(FindingKind.TORN, LEDGER_FLOOR, "it is not the number of a slot")
+        floor = 0
+    slot, digest, newest = 0, "", max(checkpoints, default=0)
     for path, content in _contents(store, store.paths(LEDGER_FOLDER), str):
         if content is None:
             continue  # It was trimmed since.
@@ -176,6 +181,7 @@ def ledger_damage(store: Store) -> Iterator[Finding]:
             yield _broken(FindingKind.TORN, path, str(error))
             slot, digest = slot + 1, ""
             continue
+        newest = max(newest, entry.slot)
         if entry.slot <= floor:
             continue  # Single entries are left behind the floor, as long as they are referred to.
         follows = entry.slot == slot + 1 and digest in ("", entry.previous)
@@ -185,6 +191,8 @@ def ledger_damage(store: Store) -> Iterator[Finding]:
         slot, digest = entry.slot, own_digest
         if slot in checkpoints and checkpoints[slot][0] != digest:
             yield _broken(FindingKind.CONTRADICTORY, checkpoints[slot][1], "it is not of this ledger")
+    if floor > newest:
+        yield _broken(FindingKind.CONTRADICTORY, LEDGER_FLOOR, "it lies above the ledger's end")
 
 
 def _broken(kind: FindingKind, path: str, detail: str) -> Finding:
@@ -232,7 +240,7 @@ def restores(timeline: Timeline, state: LedgerState) -> Iterator[Finding]:
     }
     ours = pending_restore(timeline, state)
     if ours is not None:
-        remedies[ours.instant] = f"restore the table to {ours.to} again"
+        remedies[ours.instant] = f"holdfast restore PATH --to {ours.to} finishes it"
     for time, remedy in remedies.items():
         path = instant_file(time, Action.RESTORE, State.REQUESTED)
         detail = "the restore is not finished, and nobody can write"

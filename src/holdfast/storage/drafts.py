@@ -41,7 +41,7 @@ class Drafts:
     @contextmanager
     def to_publish(self, folder: str, path: str) -> Iterator[Draft]:
         """A draft for a new file in `folder`."""
-        with refusals(path):
+        with refusals(path, is_untouched=True):
             descriptor = self._open_nameless(folder, path)
         if descriptor is None:
             with self.to_overwrite(path) as draft:
@@ -55,7 +55,7 @@ class Drafts:
     @contextmanager
     def to_overwrite(self, path: str) -> Iterator[Draft]:
         """A draft with a name, which is what it takes to get the place of another file."""
-        with refusals(path):
+        with refusals(path, is_untouched=True):
             draft = self._disk.in_folder(self._staging, self._open_staged, path=path)
         try:
             yield draft

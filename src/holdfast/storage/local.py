@@ -46,8 +46,9 @@ class LocalStore:
         check_path(path)
         folder = self._folder_of(path)
         with refusals(path), self._drafts.to_publish(folder, path) as draft:
-            _write_whole(draft.descriptor, content)
-            self._drafts.finish(draft, path)
+            with refusals(path, is_untouched=True):
+                _write_whole(draft.descriptor, content)
+                self._drafts.finish(draft, path)
             return self._drafts.publish(draft, folder, path=path)
 
     def put(self, path: str, content: bytes) -> None:

@@ -92,7 +92,7 @@ def open_store(location: StoreLocation) -> Store:
 
 def _open_folder(path: str) -> Store:
     if os.path.exists(path) and not os.path.isdir(path):
-        raise InvalidRequest("the path is a file, not a folder", path=path, hint="give the table's folder")
+        raise InvalidRequest("the path is a file, not a folder", path=path, hint="give a folder")
     return LocalStore(path)
 
 

@@ -4,23 +4,39 @@
 other `OSError` becomes `StorageUnavailable`.
 """
 
+import errno
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from holdfast.errors import StorageUnavailable
+from holdfast.errors import StorageRefused, StorageUnavailable
+
+_MAKE_ROOM = "make room, then run the same again"
+_PERMIT = "check the permissions there"
+_HINTS = {
+    errno.ENOSPC: _MAKE_ROOM,
+    errno.EDQUOT: _MAKE_ROOM,
+    errno.EACCES: _PERMIT,
+    errno.EPERM: _PERMIT,
+    errno.EROFS: _PERMIT,
+}
 
 
 @contextmanager
-def refusals(path: str) -> Iterator[None]:
-    """Translate what the operating system refuses in this block."""
+def refusals(path: str, *, is_untouched: bool = False) -> Iterator[None]:
+    """Translate what the operating system refuses in this block.
+
+    `is_untouched`: nothing in it can be seen by anybody.
+    """
     try:
         yield
     except (FileNotFoundError, FileExistsError):
         raise
     except OSError as error:
-        raise StorageUnavailable("storage refused", path=path, cause=error.strerror or error) from error
+        kind = StorageRefused if is_untouched else StorageUnavailable
+        hint = _HINTS.get(error.errno or 0, "")
+        raise kind("storage refused", path=path, cause=error.strerror or error, hint=hint) from error
 
 
 class GuardedFile(io.FileIO):

@@ -53,7 +53,7 @@ def _decoded(content: bytes, path: str) -> Mapping[str, str]:
     try:
         return decode_table_properties(content)
     except Malformed as error:
-        raise TableDamaged("the table's properties cannot be read", file=path, cause=error) from error
+        raise _damaged(path, error) from error
 
 
 def _read_properties(store: Store) -> Mapping[str, str]:
@@ -68,9 +68,18 @@ def _read_properties(store: Store) -> Mapping[str, str]:
             except Malformed as error:
                 damage = error
     if damage is not None:
-        raise TableDamaged("the table's properties cannot be read", file=PROPERTIES_FILE, cause=damage)
+        raise _damaged(PROPERTIES_FILE, damage)
     raise TableNotFound(
         "there is no table here", path=store.uri(""), hint="check the path, or create the table first"
+    )
+
+
+def _damaged(path: str, cause: Malformed) -> TableDamaged:
+    return TableDamaged(
+        "the table's properties cannot be read",
+        file=path,
+        cause=cause,
+        hint="put the file back from a backup: nothing else tells how the table was made",
     )
 
 

@@ -21,7 +21,7 @@ def refuse_if_restoring(timeline: Timeline, state: LedgerState) -> None:
     """`Refused` while a restore is pending, ours or another program's."""
     ours = pending_restore(timeline, state)
     if ours is not None:
-        raise _refusal(ours.instant, hint=f"finish it: restore the table to {ours.to} again")
+        raise _refusal(ours.instant, hint=f"finish it: holdfast restore PATH --to {ours.to}")
     for instant in timeline.instants:
         if instant.action is Action.RESTORE and not instant.is_completed:
             raise _refusal(instant.time, hint="let the program finish it that began it")

@@ -13,7 +13,7 @@ from functools import cached_property
 from holdfast.format.archive import ArchivedFile, decode_archive
 from holdfast.model.instant import Action, Instant, InstantTime, State
 from holdfast.model.names import META_FOLDER, SHOWN_AS, parse_archive
-from holdfast.storage.store import Store
+from holdfast.storage.store import Store, StoredFile
 from holdfast.timeline.timeline import Timeline, read_all_completed
 
 log = logging.getLogger(__name__)
@@ -69,17 +69,26 @@ NO_ARCHIVE = ArchivedTimeline()
 
 def archives(store: Store, folder: str) -> dict[int, str]:
     """The archives of a table by their numbers, ascending."""
+    return {number: file.path for number, file in archive_files(store, folder).items()}
+
+
+def archive_files(store: Store, folder: str) -> dict[int, StoredFile]:
+    """As `archives`, with what storage says of each. Hudi may append to one, so its size is part of it."""
     listed = store.folder(f"{META_FOLDER}/{folder}").files
-    numbers = {file.path: parse_archive(file.path.rpartition("/")[2]) for file in listed}
-    found = sorted((number, path) for path, number in numbers.items() if number is not None)
-    return dict(found)
+    numbered = [(parse_archive(file.path.rpartition("/")[2]), file) for file in listed]
+    found = [(number, file) for number, file in numbered if number is not None]
+    return dict(sorted(found, key=lambda one: (one[0], one[1].path)))
 
 
 def load_archived(store: Store, folder: str) -> ArchivedTimeline:
     """Read all archives. One that was merged into another meanwhile is read there."""
+    return read_archives(store, list(archives(store, folder).values()))
+
+
+def read_archives(store: Store, paths: Sequence[str]) -> ArchivedTimeline:
+    """Read some archives. One that is gone says nothing."""
     files: dict[tuple[InstantTime, Action, State], ArchivedFile] = {}
     is_whole = True
-    paths = list(archives(store, folder).values())
     for path, content in zip(paths, store.read_all(paths), strict=True):
         if content is None:
             continue

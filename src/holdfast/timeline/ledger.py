@@ -30,7 +30,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from holdfast.clock import Clock
-from holdfast.errors import Conflict, OutcomeUnknown, StorageUnavailable, TableDamaged
+from holdfast.errors import Conflict, OutcomeUnknown, StorageRefused, StorageUnavailable, TableDamaged
 from holdfast.format.ledger_entries import (
     Entry,
     EntryKind,
@@ -199,9 +199,12 @@ class Ledger:
     def read(self) -> LedgerState:
         """Read to the end: everything appended before this call is in the result."""
         state = self._read_on()
-        while self._floor() > state.slot:
+        while (floor := self._floor()) > state.slot:
             self._state = None
             state = self._read_on()
+            if floor > state.slot:
+                # It was raised no higher than a checkpoint that is there, or has a later one.
+                raise TableDamaged("the ledger ends below its floor", file=LEDGER_FLOOR, ends=state.slot)
         return state
 
     def _read_on(self) -> LedgerState:
@@ -363,20 +366,22 @@ class Ledger:
         The same bytes are offered again: a slot holds either our entry, in
         which case it is ours whoever reported what, or somebody else's.
         """
-        last_error: StorageUnavailable | None = None
+        failures: list[StorageUnavailable] = []
         for _ in range(_ATTEMPTS_ON_ERROR):
             try:
                 return self._store.create(path, content) or self._store.read(path) == content
             except FileNotFoundError as error:
                 raise TableDamaged("a ledger entry vanished", file=path) from error
             except StorageUnavailable as error:
-                last_error = error
+                failures.append(error)
+        if all(isinstance(failure, StorageRefused) for failure in failures):
+            raise failures[-1]
         raise OutcomeUnknown(
             "storage failed while a decision was written",
             file=path,
-            cause=last_error,
+            cause=failures[-1],
             hint="nothing was deleted; the next operation on the table finds out and goes on",
-        ) from last_error
+        ) from failures[-1]
 
     def _newest_checkpoint(self) -> LedgerState:
         while True:

@@ -7,6 +7,7 @@ both together would leave:
     one replaces a partition, the other wrote to it meanwhile
     both add new keys to a partition    and the later one promises unique keys
     both changed the schema             one's columns would be lost
+    both say where their rows come from, and it is the same place
 
 Everything here is a pure function of commit metadata.
 """
@@ -16,6 +17,7 @@ from typing import Self
 
 from holdfast.format.buckets import bucket_of
 from holdfast.format.commits import decode_touching
+from holdfast.writes.origin import NO_ORIGIN, Origin, Said
 
 Group = tuple[str, str | int]
 """A partition, and in it a file id, or a bucket: two new file groups of one bucket are the same one."""
@@ -32,6 +34,8 @@ class Footprint:
     added_to: frozenset[str]
     """Partitions that got new records."""
     schema: str | None
+    said: Said
+    """Its extra metadata."""
 
     @classmethod
     def of(cls, payload: bytes) -> Self:
@@ -47,6 +51,7 @@ class Footprint:
             partitions=frozenset(partition for partition, _ in stats),
             added_to=frozenset(partition for partition, stat in stats if stat.num_inserts > 0),
             schema=(found.extra_metadata or {}).get("schema"),
+            said=found.extra_metadata or {},
         )
 
 
@@ -64,6 +69,7 @@ class Claim:
     """Whether it looked for the keys it added, and promises that nobody else has them."""
     is_global: bool = False
     """Whether keys are unique in the table, not only in each partition."""
+    origin: Origin = NO_ORIGIN
 
 
 def conflict(claim: Claim, other: Footprint, *, is_younger: bool) -> str | None:
@@ -71,6 +77,9 @@ def conflict(claim: Claim, other: Footprint, *, is_younger: bool) -> str | None:
 
     `is_younger`: whether `other` has the later instant, and so counts as the newer of the two.
     """
+    same_origin = claim.origin.conflict(other.said)
+    if same_origin is not None:
+        return same_origin
     mine = claim.footprint
     shared = mine.groups & other.groups
     if shared:

@@ -21,6 +21,7 @@ from holdfast.timeline.timeline import Timeline, read_completed
 from holdfast.writes.fitting import deletion_schema, fitting_schema
 from holdfast.writes.layout import FileGroups, check_index, check_not_bucketed, file_groups
 from holdfast.writes.merge_task import MergeRequest
+from holdfast.writes.origin import NO_ORIGIN, Origin
 from holdfast.writes.rows import Rows, Written
 from holdfast.writes.task import TaskRequest
 from holdfast.writes.transaction import Contents, WriteRequest, run_write
@@ -30,7 +31,9 @@ Replaced = dict[str, list[str]] | None
 Act = Callable[[Rows, TaskRequest], tuple[Written, Replaced]]
 
 
-def bulk_insert(table: OpenTable, rows: Rows, settings: WriteSettings) -> Commit:
+def bulk_insert(
+    table: OpenTable, rows: Rows, settings: WriteSettings, *, origin: Origin = NO_ORIGIN
+) -> Commit:
     """Add rows in new file groups, in one pass; keys that exist already are not looked for."""
 
     def act(rows: Rows, task: TaskRequest) -> tuple[Written, Replaced]:
@@ -40,28 +43,30 @@ def bulk_insert(table: OpenTable, rows: Rows, settings: WriteSettings) -> Commit
         check_not_bucketed(_newest_file_ids(table), settings)
         return _laid_out_anew(table, rows, task), None
 
-    return _store(table, "BULK_INSERT", rows, settings, act)
+    return _store(table, "BULK_INSERT", rows, settings, act, origin)
 
 
-def insert(table: OpenTable, rows: Rows, settings: WriteSettings) -> Commit:
+def insert(table: OpenTable, rows: Rows, settings: WriteSettings, *, origin: Origin = NO_ORIGIN) -> Commit:
     """Add rows, first to small file groups; keys that exist already are not looked for."""
 
     def act(rows: Rows, task: TaskRequest) -> tuple[Written, Replaced]:
         return rows.merge(table, _addition(task, _groups(_view(table), settings))), None
 
-    return _store(table, "INSERT", rows, settings, act)
+    return _store(table, "INSERT", rows, settings, act, origin)
 
 
-def upsert(table: OpenTable, rows: Rows, settings: WriteSettings) -> Commit:
+def upsert(table: OpenTable, rows: Rows, settings: WriteSettings, *, origin: Origin = NO_ORIGIN) -> Commit:
     """Replace the rows whose keys exist, add the others."""
 
     def act(rows: Rows, task: TaskRequest) -> tuple[Written, Replaced]:
         return rows.merge(table, _replacement(_view(table), task, removes=False)), None
 
-    return _store(table, "UPSERT", rows, settings, act)
+    return _store(table, "UPSERT", rows, settings, act, origin)
 
 
-def insert_overwrite(table: OpenTable, rows: Rows, settings: WriteSettings) -> Commit:
+def insert_overwrite(
+    table: OpenTable, rows: Rows, settings: WriteSettings, *, origin: Origin = NO_ORIGIN
+) -> Commit:
     """Replace the partitions that the rows are of; the others stay."""
 
     def act(rows: Rows, task: TaskRequest) -> tuple[Written, Replaced]:
@@ -69,20 +74,22 @@ def insert_overwrite(table: OpenTable, rows: Rows, settings: WriteSettings) -> C
         written = _laid_out_anew(table, rows, task)
         return written, _file_ids(groups, {stat.partition_path or "" for stat in written.stats})
 
-    return _store(table, "INSERT_OVERWRITE", rows, settings, act, action=Action.REPLACECOMMIT)
+    return _store(table, "INSERT_OVERWRITE", rows, settings, act, origin, action=Action.REPLACECOMMIT)
 
 
-def insert_overwrite_table(table: OpenTable, rows: Rows, settings: WriteSettings) -> Commit:
+def insert_overwrite_table(
+    table: OpenTable, rows: Rows, settings: WriteSettings, *, origin: Origin = NO_ORIGIN
+) -> Commit:
     """Replace everything in the table by the rows."""
 
     def act(rows: Rows, task: TaskRequest) -> tuple[Written, Replaced]:
         groups = _groups(_view(table), settings)
         return _laid_out_anew(table, rows, task), _file_ids(groups, set(groups))
 
-    return _store(table, "INSERT_OVERWRITE_TABLE", rows, settings, act, action=Action.REPLACECOMMIT)
+    return _store(table, "INSERT_OVERWRITE_TABLE", rows, settings, act, origin, action=Action.REPLACECOMMIT)
 
 
-def delete(table: OpenTable, rows: Rows, settings: WriteSettings) -> Commit:
+def delete(table: OpenTable, rows: Rows, settings: WriteSettings, *, origin: Origin = NO_ORIGIN) -> Commit:
     """Remove the rows with these keys. Keys that do not exist are passed over."""
     _check_settings(table, settings)
     by_partition = not settings.index_type.is_global
@@ -96,7 +103,7 @@ def delete(table: OpenTable, rows: Rows, settings: WriteSettings) -> Commit:
         text = _avro(table, schema)
         return Contents(written=written, schema=text, schema_before=text)
 
-    request = WriteRequest("DELETE", Action.COMMIT, settings)
+    request = WriteRequest("DELETE", Action.COMMIT, settings, origin)
     return run_write(table, request, produce, cancel=prepared.cancel)
 
 
@@ -122,6 +129,7 @@ def _store(
     rows: Rows,
     settings: WriteSettings,
     act: Act,
+    origin: Origin,
     *,
     action: Action = Action.COMMIT,
 ) -> Commit:
@@ -143,7 +151,7 @@ def _store(
             replaced=replaced,
         )
 
-    return run_write(table, WriteRequest(operation, action, settings), produce, cancel=rows.cancel)
+    return run_write(table, WriteRequest(operation, action, settings, origin), produce, cancel=rows.cancel)
 
 
 def _fitted(

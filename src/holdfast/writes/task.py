@@ -18,6 +18,7 @@ from holdfast.config.write import WriteSettings
 from holdfast.errors import Fenced, InvalidRequest
 from holdfast.files.base_file import BaseFileWriter, Encoding, leaf_columns
 from holdfast.files.conform import conformed
+from holdfast.files.dictionaries import repeating_columns
 from holdfast.files.partition_column import partition_column
 from holdfast.format.buckets import bucket_file_id
 from holdfast.format.commits import WriteStat
@@ -30,7 +31,6 @@ from holdfast.table.markers import leave_marker
 IS_DELETED = "_hoodie_is_deleted"
 """A row in which this is true is never stored; it removes its key where keys are looked for."""
 
-_SAMPLE_ROWS = 2048
 _TELLING_ROWS = 64
 _BATCH_ROWS = 50_000
 _PIECES_PER_FILE = 16
@@ -228,20 +228,8 @@ def encoding_for(
         compression=request.write.compression,
         bloom_error_rate=request.write.bloom_error_rate,
         max_file_bytes=request.write.max_file_bytes,
-        dictionary_columns=tuple(so_far if sample.num_rows < _TELLING_ROWS else _repeating(sample)),
+        dictionary_columns=tuple(so_far if sample.num_rows < _TELLING_ROWS else repeating_columns(sample)),
     )
-
-
-def _repeating(sample: pa.Table | pa.RecordBatch) -> list[str]:
-    """Columns with few distinct values."""
-    head = sample.slice(0, _SAMPLE_ROWS)
-    repeating: list[str] = []
-    for field, column in zip(head.schema, head.columns, strict=True):
-        if pa.types.is_nested(field.type):
-            repeating += [path for path, _ in leaf_columns(field.name, field.type)]
-        elif pc.count_distinct(column).as_py() * 2 <= len(column):
-            repeating.append(field.name)
-    return repeating
 
 
 def _all_but_keys(request: TaskRequest) -> list[str]:

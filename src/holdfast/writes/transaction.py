@@ -50,6 +50,7 @@ from holdfast.timeline.ledger import Decision, LedgerState
 from holdfast.timeline.timeline import load_timeline
 from holdfast.writes.cleaning import Cleaning
 from holdfast.writes.conflicts import Claim, Footprint
+from holdfast.writes.origin import NO_ORIGIN, Origin
 from holdfast.writes.rows import Written
 from holdfast.writes.validation import (
     Validation,
@@ -69,6 +70,7 @@ class WriteRequest:
     operation: str
     action: Action
     settings: WriteSettings
+    origin: Origin = NO_ORIGIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,6 +237,7 @@ def _write_files(
     # Another write may have been decided after the recovery and before our BEGIN. What we are
     # about to build on must show it; what is committed from our BEGIN on is validated against.
     timeline = shown_timeline(table, state)
+    request.origin.check()
     drop_metadata_table(table)
     return begin_validation(table, instant, slot, timeline), produce(instant)
 
@@ -252,7 +255,7 @@ def _prepared(table: OpenTable, request: WriteRequest, instant: InstantTime, con
     return encode_commit(
         CommitMetadata(
             by_partition,
-            extra_metadata={"schema": contents.schema},
+            extra_metadata={**request.origin.said, "schema": contents.schema},
             operation_type=request.operation,
             partition_to_replace_file_ids=replaced,
         )
@@ -271,6 +274,7 @@ def _claim_of(request: WriteRequest, contents: Contents, payload: bytes) -> Clai
         replaces_all=request.operation == "INSERT_OVERWRITE_TABLE",
         has_unique_keys=request.operation == "UPSERT",
         is_global=request.settings.index_type.is_global,
+        origin=request.origin,
     )
 
 

@@ -4,13 +4,13 @@ The schema is given, so planning reads no footer of a commit on the active timel
 checked against its checksum.
 """
 
-import re
 from functools import reduce
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from holdfast.engines.spark.inputs import spark_path
 from holdfast.engines.spark.types import spark_schema_of, spark_type_of
 from holdfast.read.changes import COMMIT_TIME, Changes
 from holdfast.read.scans import Scan, scans
@@ -18,7 +18,6 @@ from holdfast.read.snapshot import Snapshot, uris
 from holdfast.storage.store import Store
 
 _VERIFY_CHECKSUMS = "parquet.page.verify-checksum.enabled"
-_GLOB_CHARACTERS = re.compile(r"([*?\[\]{}\\])")
 
 
 def read_frame(session: SparkSession, store: Store, snapshot: Snapshot, schema: pa.Schema) -> DataFrame:
@@ -37,8 +36,7 @@ def read_changes_frame(session: SparkSession, store: Store, changes: Changes, sc
 
 
 def _frame(session: SparkSession, store: Store, scan: Scan, schema: pa.Schema) -> DataFrame:
-    # Spark takes every path for a pattern, so what a partition value contains is escaped.
-    files = [_GLOB_CHARACTERS.sub(r"\\\1", _address(uri)) for uri in uris(store, scan.paths)]
+    files = [spark_path(uri) for uri in uris(store, scan.paths)]
     reader = session.read.schema(spark_schema_of(scan.form)).option(_VERIFY_CHECKSUMS, "true")
     frame = reader.parquet(*files)
     if scan.form == schema:
@@ -75,8 +73,3 @@ def _field(column: Column, held: pa.StructType, field: pa.Field) -> Column:
     if held.get_field_index(field.name) < 0:
         return f.lit(None).cast(spark_type_of(field.type))
     return _widened(column.getField(field.name), held.field(field.name).type, field.type)
-
-
-def _address(uri: str) -> str:
-    """A bare path would be looked up in the cluster's default file system."""
-    return f"file://{uri}" if uri.startswith("/") else uri

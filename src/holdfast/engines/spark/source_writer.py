@@ -21,8 +21,8 @@ from holdfast.clock import SystemClock
 from holdfast.config.datasource import OPERATION, Operation, SourceWrite
 from holdfast.config.table import TableSettings
 from holdfast.config.write import WriteSettings
+from holdfast.engines.spark.tasks import task_identity
 from holdfast.engines.spark.types import arrow_schema_of
-from holdfast.engines.spark.writer import task_identity
 from holdfast.errors import Fenced, HoldfastError, InvalidOption, StorageUnavailable
 from holdfast.format.commits import WriteStat
 from holdfast.host import Liveness, Owner, SystemHost

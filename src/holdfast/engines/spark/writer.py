@@ -6,46 +6,36 @@ the tasks that merge them. Only statistics come back to the driver, one small
 record per file.
 """
 
-import re
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 import msgspec
 import pyarrow as pa
-from pyspark import TaskContext
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql import types as spark
 
-from holdfast import errors
 from holdfast.config.key_generators import PartitionType
 from holdfast.config.table import TableSettings
 from holdfast.engines.spark.jobs import Jobs
 from holdfast.engines.spark.keys import partition_path_of, quoted
 from holdfast.engines.spark.routing import TASKS_PER_CORE, parallelism, routed
-from holdfast.engines.spark.session import own_interpreter, spare_archives
+from holdfast.engines.spark.session import own_interpreter
+from holdfast.engines.spark.tasks import run_tasks
 from holdfast.engines.spark.types import arrow_schema_of
-from holdfast.errors import HoldfastError, InvalidRequest, StorageUnavailable
+from holdfast.errors import InvalidRequest
 from holdfast.files.partition_column import partition_column
 from holdfast.format.commits import WriteStat
 from holdfast.format.partition_paths import check_partition_path
 from holdfast.format.record_keys import text_column
 from holdfast.model.reports import IndexReport
-from holdfast.storage.open import open_store
 from holdfast.storage.store import Store, StoreLocation
 from holdfast.table.opened import OpenTable
 from holdfast.writes.gather import SLOT
 from holdfast.writes.merge_task import MergeRequest, merge_rows
 from holdfast.writes.rows import Written
 from holdfast.writes.task import TaskIdentity, TaskRequest, write_rows
-
-_BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
-_BATCH_ROWS_DEFAULT = "10000"
-_BATCH_ROWS_WANTED = "50000"
-_OUTCOME = "outcome string"
-_LOCAL_MASTER = re.compile(r"local(?:\[[^,\]]*(?:,([0-9]+))?\])?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,65 +96,24 @@ class SparkRows:
         self.jobs.cancel(self.frame.sparkSession)
 
 
-class _Problem(msgspec.Struct, frozen=True):
-    """An error a task met on purpose, so that the driver can raise it with its type."""
-
-    kind: str
-    message: str
-    hint: str
-    facts: dict[str, str]
-
-
-class _Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a task tells the driver: one per file, or one that says why there is none."""
+class _Told(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a task tells: about a file, or about its look-ups."""
 
     stat: WriteStat | None = None
     index: IndexReport | None = None
-    problem: _Problem | None = None
 
 
 _Body = Callable[[Store, TaskIdentity, Iterable[pa.RecordBatch]], Iterator[WriteStat | IndexReport]]
 
 
-@dataclass(frozen=True, slots=True)
-class _SparkTask:
-    """A task body as Spark ships it: the store is opened where it runs."""
-
-    location: StoreLocation
-    body: _Body
-    attempts: int
-    """How often Spark tries a task before it fails the job."""
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        # Spark gives each task one core; Arrow would start a thread per core of the machine.
-        pa.set_cpu_count(1)
-        spare_archives()
-        try:
-            for told in self.body(open_store(self.location), task_identity(), batches):
-                yield _encoded(_Outcome(stat=told) if isinstance(told, WriteStat) else _Outcome(index=told))
-        except StorageUnavailable as error:
-            if _attempt_number() + 1 < self.attempts:
-                raise  # Storage may answer the next attempt.
-            yield _reported(error)
-        except HoldfastError as error:
-            yield _reported(error)
-
-
-def _reported(error: HoldfastError) -> pa.RecordBatch:
-    facts = {name: str(value) for name, value in error.facts.items()}
-    return _encoded(_Outcome(problem=_Problem(type(error).__name__, error.message, error.hint, facts)))
-
-
 def _run(rows: DataFrame, location: StoreLocation, body: _Body) -> Written:
     """Write the rows with one Spark job; what its tasks tell."""
-    session = rows.sparkSession
-    task = _SparkTask(location, body, _task_attempts(session))
-    with _arrow_batches(session), own_interpreter(session):
-        collected = rows.mapInArrow(task, _OUTCOME).collect()
-    outcomes = [msgspec.json.decode(row[0], type=_Outcome) for row in collected]
-    for outcome in outcomes:
-        if outcome.problem is not None:
-            raise _rebuilt(outcome.problem)
+
+    def telling(store: Store, identity: TaskIdentity, batches: Iterable[pa.RecordBatch]) -> Iterator[_Told]:
+        for told in body(store, identity, batches):
+            yield _Told(stat=told) if isinstance(told, WriteStat) else _Told(index=told)
+
+    outcomes = run_tasks(rows, location, telling, _Told)
     stats = [outcome.stat for outcome in outcomes if outcome.stat is not None]
     reports = [outcome.index for outcome in outcomes if outcome.index is not None]
     return Written(stats=stats, index=sum(reports, IndexReport()))
@@ -222,52 +171,3 @@ def _bad_key(fields: list[spark.StructField]) -> Column | None:
         is_absent = column.isNull() | (column == "") if is_text else column.isNull()
         condition = is_absent if condition is None else condition & is_absent
     return condition
-
-
-@contextmanager
-def _arrow_batches(session: SparkSession) -> Iterator[None]:
-    """Larger batches for this job: a fifth faster. A size that somebody chose is left alone."""
-    before = session.conf.get(_BATCH_ROWS) or ""
-    if before != _BATCH_ROWS_DEFAULT:
-        yield
-        return
-    session.conf.set(_BATCH_ROWS, _BATCH_ROWS_WANTED)
-    try:
-        yield
-    finally:
-        session.conf.set(_BATCH_ROWS, before)
-
-
-def _task_attempts(session: SparkSession) -> int:
-    local = _LOCAL_MASTER.fullmatch(session.conf.get("spark.master", "") or "")
-    if local is not None:
-        return int(local[1] or 1)
-    return int(session.conf.get("spark.task.maxFailures", "4") or 4)
-
-
-def _attempt_number() -> int:
-    context = TaskContext.get()
-    return context.attemptNumber() if context is not None else 0
-
-
-def task_identity() -> TaskIdentity:
-    context = TaskContext.get()
-    assert context is not None, "a task body runs in a task"
-    return TaskIdentity(
-        task=context.partitionId(),
-        stage=context.stageId(),
-        attempt=context.taskAttemptId(),
-        file_prefix=str(uuid.uuid4()),
-    )
-
-
-def _encoded(outcome: _Outcome) -> pa.RecordBatch:
-    text = msgspec.json.encode(outcome).decode()
-    return pa.RecordBatch.from_arrays([pa.array([text])], names=["outcome"])
-
-
-def _rebuilt(problem: _Problem) -> HoldfastError:
-    kind = getattr(errors, problem.kind)
-    assert issubclass(kind, HoldfastError)
-    error: HoldfastError = kind(problem.message, hint=problem.hint, **problem.facts)
-    return error

@@ -246,7 +246,10 @@ class SqliteMetastore:
         except sqlite3.Error as error:
             if _name_of(error) in _DAMAGED:
                 raise TableDamaged(
-                    "the store's file is damaged", path=self._path, cause=str(error)
+                    "the store's file is damaged",
+                    path=self._path,
+                    cause=str(error),
+                    hint="put it back from a backup; without one, move it away and push the tables anew",
                 ) from error
             raise StorageUnavailable("the store did not answer", path=self._path, cause=str(error)) from error
 

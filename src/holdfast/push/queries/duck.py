@@ -3,7 +3,7 @@
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import duckdb
@@ -12,6 +12,7 @@ import pyarrow.dataset as ds
 import pyarrow.fs as fs
 import pyarrow.parquet as pq
 
+from holdfast.errors import StorageUnavailable
 from holdfast.push.queries import wire
 from holdfast.push.queries.columns import DUCKDB_TYPES, FILLED, SEGMENT_NAME, Kind
 from holdfast.push.queries.failures import QueryError, QueryFailed
@@ -35,6 +36,8 @@ _CODES: tuple[tuple[type[Exception], QueryError], ...] = (
     (duckdb.OutOfRangeException, QueryError.SQL_RUNTIME),
     (duckdb.InvalidInputException, QueryError.SQL_RUNTIME),
     (duckdb.IOException, QueryError.SERVER_SEGMENT_MISSING),
+    (OSError, QueryError.SERVER_SEGMENT_MISSING),
+    (StorageUnavailable, QueryError.SERVER_SEGMENT_MISSING),
 )
 
 
@@ -52,6 +55,9 @@ class Segments(Protocol):
 
     def without_nulls(self, view: wire.ViewTask) -> frozenset[str]:
         """Stored columns that certainly have no null in any of the segments."""
+
+    def unreadable(self, view: wire.ViewTask) -> str | None:
+        """The first segment whose file cannot be opened."""
 
     def segment_name(self, view: wire.ViewTask) -> str:
         """An expression for the name of the segment that a row comes from."""
@@ -86,13 +92,29 @@ class Runner:
             return None, self._answer(task)
         except QueryFailed as failed:
             return wire.Failure(int(failed.code), str(failed)), b""
-        except (duckdb.Error, pa.ArrowException, OSError, MemoryError) as error:
+        except (duckdb.IOException, pa.ArrowInvalid, OSError, StorageUnavailable) as error:
+            return self._unreadable(task) or _failure(error), b""
+        except (duckdb.Error, pa.ArrowException, MemoryError) as error:
             return _failure(error), b""
         except RuntimeError as error:  # DuckDB's word for an interrupt while rows are fetched
             return _failure(error), b""
         finally:
             with self._lock:
                 self._running = None
+
+    def _unreadable(self, task: wire.Task) -> wire.Failure | None:
+        """Which segment is to blame, if it is one."""
+        for view in task.views:
+            segment = self._segments.unreadable(view)
+            if segment is not None:
+                failed = QueryFailed(
+                    QueryError.SERVER_SEGMENT_MISSING,
+                    "the file of a segment is missing or damaged",
+                    segment=segment,
+                    hint="put it back, or revert the push that brought it",
+                )
+                return wire.Failure(int(failed.code), str(failed))
+        return None
 
     def prepare(self) -> None:
         """Throw the last query's DuckDB away and make the next one's."""
@@ -198,6 +220,9 @@ class ParquetFiles:
     def without_nulls(self, view: wire.ViewTask) -> frozenset[str]:
         return self._schemas.without_nulls(self._paths(view))
 
+    def unreadable(self, view: wire.ViewTask) -> str | None:
+        return self._schemas.unreadable(zip(view.segments, self._paths(view), strict=True))
+
     def segment_name(self, view: wire.ViewTask) -> str:
         return f"list_extract({_listed(view.segments)}, CAST(file_index AS BIGINT) + 1)"
 
@@ -231,6 +256,9 @@ class ArrowDatasets:
 
     def without_nulls(self, view: wire.ViewTask) -> frozenset[str]:
         return self._schemas.without_nulls(view.files)
+
+    def unreadable(self, view: wire.ViewTask) -> str | None:
+        return self._schemas.unreadable(zip(view.segments, view.files, strict=True))
 
     def segment_name(self, view: wire.ViewTask) -> str:
         return quoted(SEGMENT_NAME)
@@ -302,6 +330,15 @@ class _Schemas:
     def without_nulls(self, paths: Sequence[str]) -> frozenset[str]:
         return frozenset.intersection(*(self._of(path)[1] for path in paths))
 
+    def unreadable(self, files: Iterable[tuple[str, str]]) -> str | None:
+        """The first whose footer cannot be read now, whatever was read before."""
+        for segment, path in files:
+            try:
+                pq.read_metadata(self._source(path))
+            except (pa.ArrowException, OSError, StorageUnavailable):
+                return segment
+        return None
+
     def _of(self, path: str) -> tuple[pa.Schema, frozenset[str]]:
         known = self._known.get(path)
         if known is None:
@@ -355,8 +392,6 @@ def _failure(error: Exception) -> wire.Failure:
     line = _PATHS.sub("...", str(error).strip().partition("\n")[0])[:400]
     if "INTERRUPT" in line or "nterrupted" in line:
         return wire.Failure(int(QueryError.EXECUTION_TIMEOUT), "the query took too long")
-    if isinstance(error, FileNotFoundError):
-        return wire.Failure(int(QueryError.SERVER_SEGMENT_MISSING), "a segment's file is not there")
     for kind, code in _CODES:
         if isinstance(error, kind):
             return wire.Failure(int(code), line)

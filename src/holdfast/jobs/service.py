@@ -1,14 +1,15 @@
 """Calling a running push service over HTTP.
 
-`HOLDFAST_TOKEN` holds the credentials: a bearer token, or a whole header such
-as `Basic ...`. They are sent to the address that was given and nowhere else;
-redirects are not followed.
+The credentials are a bearer token, or a whole header such as `Basic ...`; who
+gives none gets those in `HOLDFAST_TOKEN`. They are sent to the address that
+was given and nowhere else; redirects are not followed.
 """
 
 import json
 import os
 import urllib.error
 import urllib.request
+import uuid
 from collections.abc import Mapping
 from http.client import HTTPException, HTTPMessage
 from typing import IO, Any
@@ -34,42 +35,83 @@ _ERRORS: Mapping[int, type[HoldfastError]] = {
 
 
 class ServiceClient:
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, token: str = "") -> None:
         if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
             raise InvalidRequest("not the address of a service", url=url, hint="use http://host:port")
-        self._url = url.rstrip("/")
+        self.url = url.rstrip("/")
+        self._token = token
         self._opener = urllib.request.build_opener(_NoRedirects())
 
-    def get(self, path: str, **query: object) -> Any:
-        return self._call("GET", path, query, None)
+    def get(self, path: str, *, timeout_s: float = _TIMEOUT_SECONDS, **query: object) -> Any:
+        return self._call("GET", path, query, None, {}, timeout_s)
 
-    def post(self, path: str, document: object = None, **query: object) -> Any:
-        return self._call("POST", path, query, document)
+    def post(
+        self,
+        path: str,
+        document: object = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float = _TIMEOUT_SECONDS,
+        **query: object,
+    ) -> Any:
+        body = None if document is None else json.dumps(document).encode()
+        return self._call("POST", path, query, body, headers or {}, timeout_s)
 
-    def _call(self, method: str, path: str, query: Mapping[str, object], document: object) -> Any:
+    def upload(
+        self,
+        path: str,
+        name: str,
+        content: bytes,
+        *,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float = _TIMEOUT_SECONDS,
+        **query: object,
+    ) -> Any:
+        """Send one file as a form."""
+        boundary = uuid.uuid4().hex
+        disposition = f'form-data; name="file"; filename="{name}"'
+        head = f"--{boundary}\r\nContent-Disposition: {disposition}\r\n\r\n"
+        body = b"".join((head.encode(), content, f"\r\n--{boundary}--\r\n".encode()))
+        form = {"Content-Type": f"multipart/form-data; boundary={boundary}"}
+        return self._call("POST", path, query, body, form | dict(headers or {}), timeout_s)
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, object],
+        body: bytes | None,
+        headers: Mapping[str, str],
+        timeout_s: float,
+    ) -> Any:
         given = {name: _text(value) for name, value in query.items() if value is not None}
         request = urllib.request.Request(  # noqa: S310  # the scheme was checked
-            f"{self._url}{path}" + (f"?{urlencode(given)}" if given else ""),
+            f"{self.url}{path}" + (f"?{urlencode(given)}" if given else ""),
             method=method,
-            data=None if document is None else json.dumps(document).encode(),
-            headers={"Content-Type": "application/json", "X-Lineage-Status": "precise", **_credentials()},
+            data=body,
+            headers={
+                "Content-Type": "application/json",
+                "X-Lineage-Status": "precise",
+                **_credentials(self._token),
+                **headers,
+            },
         )
         try:
-            with self._opener.open(request, timeout=_TIMEOUT_SECONDS) as answer:
-                return _decoded(answer.read(), self._url)
+            with self._opener.open(request, timeout=timeout_s) as answer:
+                return _decoded(answer.read(), self.url)
         except urllib.error.HTTPError as error:
             with error:
-                raise _failure(error.code, error.read(), self._url) from error
+                raise _failure(error.code, error.read(), self.url) from error
         except (OSError, HTTPException) as error:
-            raise _unreachable(method, self._url, error) from error
+            raise _unreachable(method, self.url, error) from error
 
 
 def segments_path(table: str, *rest: str) -> str:
     return "/" + "/".join(quote(part, safe="") for part in ("segments", table, *rest))
 
 
-def _credentials() -> dict[str, str]:
-    token = os.environ.get(TOKEN, "").strip()
+def _credentials(given: str) -> dict[str, str]:
+    token = (given or os.environ.get(TOKEN, "")).strip()
     if not token:
         return {}
     return {"Authorization": token if " " in token else f"Bearer {token}"}

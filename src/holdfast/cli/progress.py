@@ -1,0 +1,62 @@
+"""Progress of long work, on standard error, if somebody looks at it there."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+_STANDARD_ERROR = 2
+
+
+@contextmanager
+def spinner(text: str) -> Iterator[None]:
+    """A line that moves while the block runs."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    # Loaded here because nobody looks at it in a pipe.
+    from rich.console import Console
+
+    with _terminal() as terminal, Console(file=terminal).status(text):
+        yield
+
+
+@contextmanager
+def stage_bars() -> Iterator[Callable[[str, int, int], None] | None]:
+    """A bar for each stage that is announced while the block runs; None if nobody looks."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description:<8}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with _terminal() as terminal, Progress(*columns, console=Console(file=terminal)) as progress:
+        yield _Bars(progress).announce
+
+
+class _Bars:
+    """One bar per stage, in the order in which they begin. A new one ends those before it."""
+
+    def __init__(self, progress: "Progress") -> None:
+        self._progress = progress
+        self._bars: dict[str, TaskID] = {}
+
+    def announce(self, stage: str, done: int, total: int) -> None:
+        if stage not in self._bars:
+            for bar in self._bars.values():
+                self._progress.update(bar, total=1, completed=1)
+            self._bars[stage] = self._progress.add_task(stage, total=None)
+        if total:
+            self._progress.update(self._bars[stage], completed=done, total=total)
+
+
+@contextmanager
+def _terminal() -> Iterator[TextIO]:
+    """A way to the terminal of its own: Spark's output is led elsewhere while it starts."""
+    with os.fdopen(os.dup(_STANDARD_ERROR), "w") as terminal:
+        yield terminal

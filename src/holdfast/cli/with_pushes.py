@@ -1,0 +1,195 @@
+"""`--with-pushes`: what is served from the commits that a command takes back, and reverting that, too."""
+
+import shlex
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TypeVar
+
+import click
+
+from holdfast.cli.arguments import ask
+from holdfast.cli.output import iso, print_json, print_line, print_table, print_warning
+from holdfast.errors import HoldfastError
+from holdfast.jobs.published import RevertPlan, plan_reverts, revert
+from holdfast.model.instant import InstantTime
+from holdfast.model.pushes import Push, newest_of_each_place, source_text
+from holdfast.table.opened import OpenTable
+from holdfast.table.pushes import PushRecords, push_records
+
+Function = TypeVar("Function", bound=Callable[..., None])
+
+_HEADER = ("Served table", "Service", "Push", "Of commit", "Then")
+_STAYS = "stays as it is; --with-pushes reverts it"
+
+
+def with_pushes_option(function: Function) -> Function:
+    return click.option(
+        "--with-pushes", is_flag=True, help="Also revert the pushes that came from what is taken back."
+    )(function)
+
+
+class ServedCommits:
+    """The pushes that came from the commits that a command is about to take back."""
+
+    def __init__(self, table: OpenTable, removing: Collection[InstantTime], *, with_pushes: bool) -> None:
+        """With pushes, the services are asked: what they would refuse is refused before anything is done."""
+        self._table = table
+        self._records = push_records(table)
+        self._named = [push for push in self._records.pushes if push.instant in removing]
+        self._is_reverting = with_pushes
+        self._planned = plan_reverts(table, removing) if with_pushes else []
+        self._done: list[RevertPlan] = []
+
+    @property
+    def has_reverts(self) -> bool:
+        return has_reverts(self._planned)
+
+    def print_plan(self) -> None:
+        _print(self._documents)
+
+    def revert(self) -> None:
+        """Revert what is served of commits that are gone, once they are."""
+        if not self._is_reverting:
+            return
+        try:
+            # A push may have been recorded since the first plan.
+            plans = plan_reverts(self._table)
+            _revert_all(self._table, plans)
+        except HoldfastError as error:
+            commands = [_command(self._table, push) for push in newest_of_each_place(self._named)]
+            error.add_note(f"the commits are taken back, what is served is not: {'; '.join(commands)}")
+            raise
+        self._done = plans
+
+    def print_report(self) -> None:
+        _print_reverted(self._done)
+        for warning in self._warnings:
+            print_warning(warning)
+
+    def document(self, *, is_done: bool) -> dict[str, object]:
+        """What a command's document says about pushes."""
+        reverted = [entry_id for plan in self._done for entry_id in plan.reverted]
+        warnings = self._warnings if is_done else []
+        return {"pushes": self._documents, "reverted": reverted, "warnings": warnings}
+
+    @property
+    def _documents(self) -> list[dict[str, object]]:
+        if self._is_reverting:
+            return _documents(self._planned)
+        return [_document(push.place, push.entry_id, push, _STAYS) for push in self._named]
+
+    @property
+    def _warnings(self) -> list[str]:
+        """What queries still see of commits that are gone, and what to do."""
+        if self._is_reverting:
+            return _still_served(self._done)
+        return push_warnings(self._table, self._records, {push.instant for push in self._named})
+
+
+def push_warnings(table: OpenTable, records: PushRecords, gone: Collection[InstantTime]) -> list[str]:
+    """What may be served although its commit is gone, as far as the lake table knows, and what to do."""
+    served = [push for push in newest_of_each_place(records.pushes) if push.instant in gone]
+    return [
+        *(f"{path} cannot be read: holdfast repair {_uri(table)} moves it away" for path in records.torn),
+        *(
+            f"{push.table} at {push.controller} shows rows that were taken back, unless that was reverted: "
+            f"{_command(table, push)}"
+            for push in served
+        ),
+    ]
+
+
+def run_reverts(
+    table: OpenTable,
+    plans: Sequence[RevertPlan],
+    *,
+    yes: bool,
+    dry_run: bool,
+    as_json: bool,
+    document: Mapping[str, object] = MappingProxyType({}),
+) -> None:
+    """Show what is reverted, ask, and revert. `document` is what else the command's document says."""
+    if not as_json:
+        _print(_documents(plans))
+    reverted = [entry_id for plan in plans for entry_id in plan.reverted]
+    is_done = not dry_run and bool(reverted)
+    if is_done:
+        ask(f"Revert {', '.join(reverted)}?", yes=yes)
+        _revert_all(table, plans)
+    if as_json:
+        outcome = {"reverted": reverted if is_done else [], "warnings": _still_served(plans)}
+        print_json({"dry_run": dry_run, **document, "pushes": _documents(plans), **outcome})
+        return
+    if is_done:
+        _print_reverted(plans)
+    for warning in _still_served(plans):
+        print_warning(warning)
+
+
+def has_reverts(plans: Iterable[RevertPlan]) -> bool:
+    return any(plan.reverted for plan in plans)
+
+
+def _revert_all(table: OpenTable, plans: Iterable[RevertPlan]) -> None:
+    for plan in plans:
+        revert(table, plan)
+
+
+def _documents(plans: Iterable[RevertPlan]) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = []
+    for plan in plans:
+        recorded = {push.entry_id: push for push in plan.pushes}
+        fates = {**dict.fromkeys(plan.reverted, _fate(plan)), **plan.steps.left}
+        found += [
+            _document((plan.controller, plan.table), e, recorded.get(e), fate) for e, fate in fates.items()
+        ]
+    return found
+
+
+def _document(place: tuple[str, str], entry_id: str, push: Push | None, then: str) -> dict[str, object]:
+    return {
+        "table": place[1],
+        "controller": place[0],
+        "entry": entry_id,
+        "instant": push and push.instant,
+        "published_at": push and iso(push.published_at),
+        "then": then,
+    }
+
+
+def _fate(plan: RevertPlan) -> str:
+    shown = plan.steps.shown
+    if shown is None:
+        return "is reverted"
+    if not shown["segments"]:
+        return "is reverted: queries see no rows"
+    return f"is reverted: queries see {source_text(shown['source']) or 'what was before'}"
+
+
+def _print(documents: Sequence[Mapping[str, object]]) -> None:
+    if documents:
+        keys = ("table", "controller", "entry", "instant", "then")
+        print_table(_HEADER, [tuple(one[key] for key in keys) for one in documents])
+
+
+def _print_reverted(plans: Iterable[RevertPlan]) -> None:
+    for plan in plans:
+        for entry_id in plan.reverted:
+            print_line(f"reverted push {entry_id} of {plan.table} at {plan.controller}")
+
+
+def _still_served(plans: Iterable[RevertPlan]) -> list[str]:
+    return [
+        f"{plan.table} at {plan.controller} shows rows that were taken back; {plan.steps.left[entry_id]}"
+        for plan in plans
+        for entry_id in plan.steps.still_served
+    ]
+
+
+def _command(table: OpenTable, push: Push) -> str:
+    name = push.table.removesuffix("_OFFLINE")
+    return f"holdfast push revert {name} --from-lake {_uri(table)} --controller {push.controller}"
+
+
+def _uri(table: OpenTable) -> str:
+    return shlex.quote(table.location.uri)

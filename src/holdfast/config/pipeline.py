@@ -1,0 +1,186 @@
+"""Pipelines: source, transform, lake table, clean, gates and push, read once into typed values."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from holdfast.config.datasource import Operation, SourceWrite
+from holdfast.config.documents import Document, Section, read_document
+from holdfast.config.gates import checked_gate
+from holdfast.config.table import TableType
+from holdfast.config.values import (
+    address,
+    flag,
+    one_of,
+    options,
+    place,
+    present,
+    secret,
+    table_name,
+    text,
+    texts,
+    whole,
+)
+
+CHANGED_FILES = ("refuse", "ignore", "ingest")
+
+_OPERATIONS = tuple(operation.value for operation in Operation if operation is not Operation.DELETE_PARTITION)
+_TABLE_TYPES = tuple(kind.value for kind in TableType)
+_NUMBER_MAX = 10**12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """What Spark reads. With `path` only files that were not ingested before are."""
+
+    format: str
+    path: str = ""
+    """A glob, an absolute path or a URI; empty for sources without files, such as JDBC."""
+    options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    schema: str = ""
+    """Spark's DDL; empty: the schema that Spark finds."""
+    stream: bool = False
+    """Read by Structured Streaming, one commit per micro-batch."""
+    files_per_run: int = 0
+    """At most so many files in one commit, oldest first; 0: all."""
+    changed: str = "refuse"
+    """What is done with a file that changed after it was ingested: `refuse`, `ignore` or `ingest`."""
+    checkpoint: str = ""
+    """Where a stream keeps its progress; empty: in the folder of the table."""
+    storage_options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Destination:
+    """The lake table, made when it is absent."""
+
+    path: str
+    name: str
+    record_key: tuple[str, ...]
+    partition_by: tuple[str, ...] = ()
+    ordering: str | None = None
+    table_type: str = "COPY_ON_WRITE"
+    operation: str = "upsert"
+    options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    storage_options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publication:
+    """The push of the table's newest snapshot, when it is newer than the one that is served."""
+
+    table: str
+    controller: str
+    gates: Sequence[Mapping[str, Any]] = ()
+    columns: tuple[str, ...] = ()
+    segment_rows: int | None = None
+    create: bool = False
+    """Make the push table if the service does not know it."""
+    token: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    name: str
+    source: Source
+    destination: Destination
+    transform: str = ""
+    """One SQL query over `source`; empty: all of it."""
+    transform_line: int = 0
+    """Where the query begins in the file of the pipeline; 0: in none."""
+    clean: bool = False
+    """Clean after the write, beyond what the table's own options say."""
+    push: Publication | None = None
+
+
+def load_pipeline(path: str | os.PathLike[str]) -> Pipeline:
+    """The pipeline in a file; called like the file unless it has a name of its own.
+
+    `${name}` stands for a variable of the environment.
+    """
+    document = read_document(path, names=os.environ)
+    return parse_pipeline(document, os.path.dirname(os.path.abspath(path)), name=Path(path).stem)
+
+
+def parse_pipeline(
+    document: Document | Mapping[str, Any], folder: str, *, name: str = "pipeline"
+) -> Pipeline:
+    """The pipeline that a document means. Relative paths are relative to `folder`."""
+    top = Section(document, folder)
+    found = top.read("name", text) or name
+    source = top.needed("source", _source)
+    pipeline = Pipeline(
+        name=found,
+        source=source,
+        destination=top.needed("table", lambda part: _destination(part, found)),
+        transform=top.read("transform", text) or "",
+        transform_line=top.text_line("transform"),
+        clean=top.read("clean", flag) or False,
+        push=top.section("push", _publication),
+    )
+    top.finish()
+    return pipeline
+
+
+def _source(part: Section) -> Source:
+    source = Source(
+        format=part.required("format", text),
+        **present(
+            {
+                "path": part.read("path", lambda value: place(value, part.folder)),
+                "options": part.read("options", options),
+                "schema": part.read("schema", text),
+                "stream": part.read("stream", flag),
+                "files_per_run": part.read("files_per_run", lambda value: whole(value, 1, _NUMBER_MAX)),
+                "changed": part.read("changed", lambda value: one_of(value, CHANGED_FILES)),
+                "checkpoint": part.read("checkpoint", lambda value: place(value, part.folder)),
+                "storage_options": part.read("storage_options", options),
+            }
+        ),
+    )
+    if source.checkpoint and not source.stream:
+        raise part.wrong("checkpoint", "only a stream has a checkpoint", hint="write stream: true")
+    if source.files_per_run and not source.path:
+        raise part.wrong("files_per_run", "only files can be counted", hint="write a path")
+    return source
+
+
+def _destination(part: Section, pipeline: str) -> Destination:
+    return Destination(
+        path=part.required("path", lambda value: place(value, part.folder)),
+        name=part.read("name", text) or pipeline,
+        record_key=part.required("record_key", lambda value: tuple(texts(value))),
+        **present(
+            {
+                "partition_by": part.read("partition_by", lambda value: tuple(texts(value))),
+                "ordering": part.read("ordering", text),
+                "table_type": part.read("type", lambda value: one_of(value, _TABLE_TYPES)),
+                "operation": part.read("operation", lambda value: one_of(value, _OPERATIONS)),
+                "options": part.read("options", _write_options),
+                "storage_options": part.read("storage_options", options),
+            }
+        ),
+    )
+
+
+def _publication(part: Section) -> Publication:
+    return Publication(
+        table=part.required("table", table_name),
+        controller=part.required("controller", address),
+        gates=part.each("gates", checked_gate),
+        columns=tuple(part.read("columns", texts) or ()),
+        segment_rows=part.section(
+            "segments", lambda inner: inner.read("rows", lambda value: whole(value, 1, _NUMBER_MAX))
+        ),
+        create=part.read("create", flag) or False,
+        token=part.read("token", lambda value: secret(value, part.folder)) or "",
+    )
+
+
+def _write_options(value: Any) -> dict[str, str]:
+    found = options(value)
+    SourceWrite.from_options(found)
+    return found

@@ -1,0 +1,385 @@
+"""Pipelines: source, transform, lake table, clean and push, one run after the other.
+
+    list the source ─► leave out what was ingested ─► read, transform, write ─► clean ─► push
+
+The commit itself says which files it took in, so it does not matter where a run
+dies: either its commit stands, and the next run leaves those files out, or it
+does not, and they are new. The push is due whenever queries see another
+instant than the newest, whichever run committed that.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from holdfast.clock import SystemClock
+from holdfast.config.datasource import SourceWrite
+from holdfast.config.pipeline import Pipeline, load_pipeline
+from holdfast.config.write import WriteSettings
+from holdfast.errors import Conflict, HoldfastError
+from holdfast.host import SystemHost
+from holdfast.jobs.ingested import (
+    NOTHING_INGESTED,
+    Changed,
+    Ingested,
+    Register,
+    batch_origin,
+    files_origin,
+    new_files,
+    plain_origin,
+)
+from holdfast.jobs.publishing import due_instant, push_table
+from holdfast.jobs.reports import Announce, PipelineReport, PushReport
+from holdfast.jobs.sessions import spark_session
+from holdfast.jobs.source_files import SourceFile, matching_files
+from holdfast.model.instant import InstantTime
+from holdfast.model.names import STREAMS_FOLDER
+from holdfast.model.reports import CleanReport, Commit
+from holdfast.services.clean import clean_by_hand
+from holdfast.storage.open import location_of, open_store
+from holdfast.table.opened import OpenTable, open_at
+from holdfast.table.properties_file import has_settings
+from holdfast.table.publish import shown_timeline
+from holdfast.table.schema import table_schema
+from holdfast.table.target import open_target
+from holdfast.timeline.timeline import load_timeline
+from holdfast.writes.origin import Origin
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+_ATTEMPTS = 5
+_LOOK_EVERY_MS = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelinePlan:
+    """What a run would do. A source without files is always read as a whole."""
+
+    name: str
+    creates_table: bool
+    files: tuple[SourceFile, ...]
+    files_left: int
+    push: InstantTime | None
+    """The newest commit, if queries see another; what the run commits is pushed, too."""
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.size for file in self.files)
+
+
+def plan_pipeline(pipeline: Pipeline | str | os.PathLike[str]) -> PipelinePlan:
+    """What `run_pipeline` would do now. Changes nothing, and needs no Spark."""
+    found = _loaded(pipeline)
+    table = _existing(found)
+    intake = _planned(found, table)
+    return PipelinePlan(
+        name=found.name,
+        creates_table=table is None,
+        files=intake.files,
+        files_left=intake.left,
+        push=None if table is None or found.push is None else due_instant(found.push, table)[0],
+    )
+
+
+def run_pipeline(
+    pipeline: Pipeline | str | os.PathLike[str],
+    *,
+    spark: SparkSession | None = None,
+    master: str = "local[*]",
+    announce: Announce | None = None,
+) -> PipelineReport:
+    """Run a pipeline, or the one in a file, once.
+
+    Without a session one is started at `master`, if there is anything to do. A
+    run that fails leaves its commit or nothing; whichever it is, the next run
+    goes on from there.
+    """
+    return _Run(_loaded(pipeline), spark, master, announce).run()
+
+
+def _loaded(pipeline: Pipeline | str | os.PathLike[str]) -> Pipeline:
+    return pipeline if isinstance(pipeline, Pipeline) else load_pipeline(pipeline)
+
+
+@dataclass(frozen=True, slots=True)
+class _Intake:
+    """The files that a run is to ingest, and what was known of them."""
+
+    files: tuple[SourceFile, ...] = ()
+    left: int = 0
+    ingested: Ingested = NOTHING_INGESTED
+
+
+def _existing(pipeline: Pipeline) -> OpenTable | None:
+    """The table, if it is there."""
+    to = pipeline.destination
+    if not has_settings(open_store(location_of(to.path, to.storage_options))):
+        return None
+    return open_at(to.path, to.storage_options)
+
+
+def _planned(pipeline: Pipeline, table: OpenTable | None) -> _Intake:
+    source = pipeline.source
+    if source.stream or not source.path:
+        return _Intake()
+    listed = matching_files(source.path, storage_options=source.storage_options)
+    ingested = NOTHING_INGESTED if table is None else Register(table).read()
+    found = new_files(listed, ingested, changed=Changed(source.changed))
+    if not source.files_per_run:
+        return _Intake(tuple(found), 0, ingested)
+    oldest = sorted(found, key=lambda file: (file.modified_ms, file.uri))[: source.files_per_run]
+    return _Intake(tuple(oldest), len(found) - len(oldest), ingested)
+
+
+@dataclass
+class _Run:
+    """One run, and what it has done so far."""
+
+    pipeline: Pipeline
+    spark: SparkSession | None
+    master: str
+    announce: Announce | None
+    clock: SystemClock = field(default_factory=SystemClock)
+    files: tuple[SourceFile, ...] = ()
+    files_left: int = 0
+    commits: list[Commit] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    def run(self) -> PipelineReport:
+        source = self.pipeline.source
+        if source.stream:
+            self._ingest_stream()
+        elif source.path:
+            self._ingest_files()
+        else:
+            self._ingest_all()
+        try:
+            return PipelineReport(
+                name=self.pipeline.name,
+                files=tuple(file.uri for file in self.files),
+                files_left=self.files_left,
+                commit=self.commits[-1] if self.commits else None,
+                earlier=tuple(self.commits[:-1]),
+                clean=self._clean() if self.pipeline.clean and self.commits else None,
+                push=self._push(),
+                seconds=self.seconds,
+                warnings=tuple(self.warnings),
+            )
+        except HoldfastError as error:
+            if self.commits:
+                error.add_note(f"commit {self.commits[-1].instant} stands; the next run goes on from there")
+            raise
+
+    def _ingest_files(self) -> None:
+        intake = self._plan()
+        for _ in range(_ATTEMPTS):
+            if not intake.files:
+                return
+            try:
+                self._ingest(intake)
+            except Conflict:
+                fresh = self._plan()
+                if fresh.files == intake.files:
+                    raise
+                # Another run has taken some of them meanwhile, and committed.
+                intake = fresh
+            else:
+                return
+        raise Conflict(
+            "other runs keep ingesting the same files", hint="run a pipeline in one process at a time"
+        )
+
+    def _plan(self) -> _Intake:
+        with self._stage("plan"):
+            return _planned(self.pipeline, _shown(_existing(self.pipeline)))
+
+    def _ingest(self, intake: _Intake) -> None:
+        from holdfast.engines.spark.inputs import file_frame, spark_path
+
+        source = self.pipeline.source
+        with self._writing() as session:
+            frame = file_frame(
+                session,
+                [spark_path(file.uri) for file in intake.files],
+                file_format=source.format,
+                options=source.options,
+                schema=self._schema(),
+                ddl=source.schema,
+                is_partial=self.pipeline.destination.operation == "delete",
+            )
+
+            def origin(register: Register) -> Origin:
+                return files_origin(register, intake.files, intake.ingested, pipeline=self.pipeline.name)
+
+            self._store(frame, origin)
+        self.files, self.files_left = intake.files, intake.left
+
+    def _ingest_all(self) -> None:
+        from holdfast.engines.spark.inputs import whole_frame
+
+        source = self.pipeline.source
+        with self._writing() as session:
+            frame = whole_frame(session, source.format, source.options, ddl=source.schema)
+            self._store(frame, lambda _: plain_origin(self.pipeline.name))
+
+    def _ingest_stream(self) -> None:
+        from holdfast.engines.spark.streams import run_stream
+        from holdfast.engines.spark.types import spark_schema_of
+
+        source = self.pipeline.source
+        with self._writing() as session:
+            schema = self._schema()
+            run_stream(
+                session,
+                self._ingest_batch,
+                file_format=source.format,
+                options=source.options,
+                path=source.path,
+                schema=source.schema or (None if schema is None else spark_schema_of(schema)),
+                checkpoint=self._checkpoint(),
+            )
+
+    def _ingest_batch(self, frame: DataFrame, query: str, batch: int) -> None:
+        """Commit a micro-batch, unless a run has done so that was stopped before the stream noted it."""
+        table = _shown(_existing(self.pipeline))
+        done = -1 if table is None else Register(table).read().batches.get(query, -1)
+        if done >= batch:
+            return
+        if done < batch - 1:
+            self.warnings.append(
+                f"batches {done + 1} to {batch - 1} of the stream were taken back and are not read again"
+            )
+        self._store(frame, lambda register: batch_origin(register, query, batch, pipeline=self.pipeline.name))
+
+    def _checkpoint(self) -> str:
+        """Where the stream notes what it has read: with the table, unless the pipeline says otherwise."""
+        if self.pipeline.source.checkpoint:
+            place = self.pipeline.source.checkpoint
+        else:
+            table = location_of(self.pipeline.destination.path).uri
+            place = f"{table}/{STREAMS_FOLDER}/{quote(self.pipeline.name, safe='')}"
+        return f"file://{place}" if place.startswith("/") else place
+
+    def _schema(self) -> pa.Schema | None:
+        """What text is read in: the table's schema, unless a transform stands between the two."""
+        table = None if self.pipeline.transform else _existing(self.pipeline)
+        return None if table is None else table_schema(table, load_timeline(table.store))
+
+    def _store(self, frame: DataFrame, origin: Callable[[Register], Origin]) -> None:
+        """Write what the transform makes of the rows, in one commit."""
+        # Loaded here because a run with nothing to do needs neither Arrow nor Spark.
+        from holdfast.engines.spark.writer import SparkRows
+        from holdfast.writes import operations
+
+        write = _request(self.pipeline)
+        with self._transformed(frame) as rows:
+            table = self._target(write, rows)
+            register = Register(table)
+            commit: Commit = getattr(operations, self.pipeline.destination.operation)(
+                table, SparkRows(rows), WriteSettings.from_options(write.options), origin=origin(register)
+            )
+        self.commits.append(commit)
+        try:
+            register.checkpoint_if_due()
+        except HoldfastError as error:
+            self.warnings.append(f"the list of ingested files could not be kept: {error}")
+
+    def _transformed(self, frame: DataFrame) -> AbstractContextManager[DataFrame]:
+        if not self.pipeline.transform:
+            return nullcontext(frame)
+        from holdfast.engines.spark.transforms import transformed
+
+        return transformed(frame, self.pipeline.transform, first_line=self.pipeline.transform_line)
+
+    def _target(self, write: SourceWrite, rows: DataFrame) -> OpenTable:
+        """The table, made if it is not there and compared with the pipeline if it is."""
+        to = self.pipeline.destination
+        if _existing(self.pipeline) is None:
+            write = write.creating(name=to.name, table_type=to.table_type)
+            write.new_settings().check_writable()
+        location = location_of(to.path, to.storage_options)
+        return open_target(location, write, columns=rows.columns, clock=self.clock, host=SystemHost())
+
+    def _clean(self) -> CleanReport | None:
+        table = _existing(self.pipeline)
+        assert table is not None, "a commit was made"
+        with self._stage("clean"):
+            try:
+                return clean_by_hand(table, WriteSettings.from_options(_request(self.pipeline).options))
+            except HoldfastError as error:
+                self.warnings.append(f"the table could not be cleaned: {error}")
+                return None
+
+    def _push(self) -> PushReport | None:
+        table = None if self.pipeline.push is None else _shown(_existing(self.pipeline))
+        if self.pipeline.push is None or table is None:
+            return None
+        instant, warning = due_instant(self.pipeline.push, table)
+        if warning:
+            self.warnings.append(warning)
+        if instant is None:
+            return None
+        with self._stage("push"):
+            return push_table(
+                self.pipeline, table, instant, spark=self._session(), announce=self.announce or _silent
+            )
+
+    def _session(self) -> SparkSession:
+        if self.spark is None:
+            self.spark = spark_session(f"holdfast run {self.pipeline.name}", self.master)
+        return self.spark
+
+    @contextmanager
+    def _writing(self) -> Iterator[SparkSession]:
+        """The stage in which Spark works, announced while its tasks get done."""
+        with self._stage("write"):
+            session = self._session()
+            if self.announce is None:
+                yield session
+                return
+            announce = self.announce
+            from holdfast.engines.spark.progress import task_counts
+
+            watch = self.clock.every_ms(
+                _LOOK_EVERY_MS, lambda: announce("write", *task_counts(session)), name="holdfast-progress"
+            )
+            try:
+                yield session
+            finally:
+                watch.stop()
+
+    @contextmanager
+    def _stage(self, name: str) -> Iterator[None]:
+        (self.announce or _silent)(name, 0, 0)
+        began_ms = self.clock.elapsed_ms()
+        try:
+            yield
+        finally:
+            took = (self.clock.elapsed_ms() - began_ms) / 1000
+            self.seconds[name] = self.seconds.get(name, 0.0) + took
+
+
+def _request(pipeline: Pipeline) -> SourceWrite:
+    to = pipeline.destination
+    return SourceWrite.to_table(
+        record_key=to.record_key, partition_by=to.partition_by, ordering=to.ordering, options=to.options
+    )
+
+
+def _shown(table: OpenTable | None) -> OpenTable | None:
+    """The table, showing everything that was decided: a run may have died before it could."""
+    if table is not None:
+        shown_timeline(table, table.ledger.read())
+    return table
+
+
+def _silent(_stage: str, _done: int, _total: int) -> None:
+    pass

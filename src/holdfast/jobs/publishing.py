@@ -1,0 +1,163 @@
+"""The last stage of a pipeline: the newest snapshot of its table, pushed when queries see another.
+
+Whether it is due is asked of the service each time, so a run that died after
+its commit is made up for by the next.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from holdfast.config.pipeline import Pipeline, Publication
+from holdfast.config.push_job import PushJob, SegmentSizing, TableInput
+from holdfast.errors import Conflict, InvalidRequest, TableNotFound
+from holdfast.jobs.reports import Announce, PushReport
+from holdfast.jobs.service import ServiceClient, segments_path
+from holdfast.model.instant import InstantTime
+from holdfast.model.pushes import LAKE_INSTANT, LAKE_TABLE
+from holdfast.table.opened import OpenTable
+from holdfast.table.schema import table_schema
+from holdfast.timeline.timeline import load_timeline
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+
+def due_instant(publication: Publication, table: OpenTable) -> tuple[InstantTime | None, str]:
+    """The newest commit, if queries should see it and do not, and a warning if somebody decided that.
+
+    What was pushed and reverted is not pushed again: there has to be a new commit.
+    """
+    newest = load_timeline(table.store).last_commit
+    if newest is None:
+        return None, ""
+    client = ServiceClient(publication.controller, publication.token)
+    try:
+        known = client.get(segments_path(publication.table, "snapshots"))["snapshots"]
+    except TableNotFound:
+        if publication.create:
+            return newest.time, ""
+        raise
+    of_newest = [one for one in known if _is_from(one.get("source") or {}, table, newest.time)]
+    if any(one["isCurrent"] for one in of_newest):
+        return None, ""
+    if any(one["position"] < 0 for one in of_newest):
+        return None, f"the push of commit {newest.time} was reverted, so it is not pushed again"
+    return newest.time, ""
+
+
+def push_table(
+    pipeline: Pipeline, table: OpenTable, instant: InstantTime, *, spark: SparkSession, announce: Announce
+) -> PushReport:
+    """Push the snapshot of a commit as the pipeline says."""
+    from holdfast.jobs.push import run_push_job
+
+    publication = pipeline.push
+    assert publication is not None, "there is a push to make"
+    if publication.create:
+        _ensure_push_table(publication, table)
+    job = PushJob(
+        table=publication.table,
+        controllers=(publication.controller,),
+        input=TableInput(
+            path=pipeline.destination.path,
+            as_of=instant,
+            storage_options=pipeline.destination.storage_options,
+        ),
+        columns=publication.columns,
+        sizing=SegmentSizing(rows=publication.segment_rows),
+        gates=publication.gates,
+        token=publication.token,
+        note=f"pipeline {pipeline.name}",
+    )
+    return run_push_job(job, spark=spark, announce=announce)
+
+
+def _is_from(source: dict[str, str], table: OpenTable, instant: InstantTime) -> bool:
+    return source.get(LAKE_TABLE) == table.location.uri and source.get(LAKE_INSTANT) == instant
+
+
+def _ensure_push_table(publication: Publication, table: OpenTable) -> None:
+    """Make the push table if it is not there, for pushes of whole snapshots."""
+    client = ServiceClient(publication.controller, publication.token)
+    name = publication.table.removesuffix("_OFFLINE")
+    with suppress(TableNotFound):
+        client.get(f"/tables/{quote(name, safe='')}/schema")
+        return
+    columns = table_schema(table, load_timeline(table.store))
+    assert columns is not None, "a table with a commit has a schema"
+    documents = {
+        "/schemas": push_schema(name, columns, publication.columns, table.settings.record_key),
+        "/tables": _refresh_table(name),
+    }
+    for path, document in documents.items():
+        # Another run may have been faster.
+        with suppress(Conflict):
+            client.post(path, document)
+
+
+def push_schema(
+    name: str, columns: pa.Schema, chosen: tuple[str, ...], record_key: tuple[str, ...]
+) -> dict[str, Any]:
+    """The schema of a push table that takes the rows of a lake table, or some of their columns."""
+    fields = [columns.field(column) for column in chosen or columns.names]
+    keys = [column for column in record_key if column in {field.name for field in fields}]
+    dimensions: list[dict[str, Any]] = []
+    moments: list[dict[str, Any]] = []
+    for field in fields:
+        kind, is_list = _push_type(field)
+        if kind == "TIMESTAMP":
+            moments.append(
+                {
+                    "name": field.name, "dataType": kind, "format": "TIMESTAMP",
+                    "granularity": "1:MILLISECONDS",
+                }
+            )  # fmt: skip
+        else:
+            single = {"singleValueField": False} if is_list else {}
+            dimensions.append({"name": field.name, "dataType": kind, **single})
+    schema = {"schemaName": name, "dimensionFieldSpecs": dimensions, "dateTimeFieldSpecs": moments}
+    return schema | ({"primaryKeyColumns": keys} if len(keys) == len(record_key) else {})
+
+
+def _push_type(field: pa.Field) -> tuple[str, bool]:
+    """The type of a column in a push table, and whether it holds several values."""
+    from pyarrow import types
+
+    is_list = types.is_list(field.type)
+    kind = field.type.value_type if is_list else field.type
+    for name, is_so in (
+        ("BOOLEAN", types.is_boolean),
+        ("LONG", types.is_int64),
+        ("INT", types.is_integer),
+        ("FLOAT", types.is_float32),
+        ("DOUBLE", types.is_float64),
+        ("BIG_DECIMAL", types.is_decimal),
+        ("STRING", types.is_string),
+        ("BYTES", types.is_binary),
+        ("BYTES", types.is_fixed_size_binary),
+    ):
+        if is_so(kind):
+            return name, is_list
+    if not is_list and types.is_timestamp(kind):
+        return "TIMESTAMP", False
+    raise InvalidRequest(
+        "a column has no counterpart in a push table",
+        column=field.name,
+        type=str(field.type),
+        hint="choose others with push.columns, or make the push table yourself",
+    )
+
+
+def _refresh_table(name: str) -> dict[str, Any]:
+    """A table whose every push replaces the whole."""
+    batch = {"segmentIngestionType": "REFRESH", "consistentDataPush": True}
+    return {
+        "tableName": name,
+        "tableType": "OFFLINE",
+        "segmentsConfig": {"replication": "1"},
+        "ingestionConfig": {"batchIngestionConfig": batch},
+    }

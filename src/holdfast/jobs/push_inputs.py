@@ -1,0 +1,167 @@
+"""The rows of a push job: files, a snapshot of a lake table, or a DataFrame.
+
+What is read is fixed before Spark starts: a list of files, or a commit that a
+lease holds while it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from holdfast.config.push_job import FileInput, PushJob, TableInput
+from holdfast.config.push_schema import Field, Schema
+from holdfast.errors import InvalidRequest, Refused
+from holdfast.jobs.source_files import SourceFile, listed_files
+from holdfast.model.instant import InstantTime
+from holdfast.model.pushes import INPUT_FILES, INPUT_FOLDER, LAKE_INSTANT, LAKE_TABLE
+from holdfast.read.snapshot import snapshot, snapshot_files
+from holdfast.services.leases import lease
+from holdfast.services.targets import commit_at
+from holdfast.table.opened import OpenTable, open_at
+from holdfast.timeline.timeline import load_timeline
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+INPUT_NAMES = "input.names"
+_NAMES_LENGTH_MAX = 2000
+_LEASE_SECONDS = 600
+_TEXT_RATIO = 0.3
+"""Bytes of a segment for each byte of text, about; the exact figure is checked once it is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedInput:
+    frame: Callable[[SparkSession], DataFrame] | None = None
+    """What Spark reads; None: nothing, or what is in memory."""
+    rows: pa.Table | None = None
+    """Rows in memory, for which no Spark is needed."""
+    source: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    size_bytes: int = 0
+    """About so large its segments will be; 0: nobody knows."""
+    lake: OpenTable | None = None
+    instant: InstantTime | None = None
+    """The commit of the lake table whose snapshot is read."""
+
+
+@contextmanager
+def opened_input(
+    job: PushJob, schema: Schema, frame: DataFrame | pa.Table | None, *, holds: bool = True
+) -> Iterator[OpenedInput]:
+    """What the job reads, while the block runs. Without `holds` it is only looked at."""
+    if frame is not None:
+        if job.input is not None:
+            raise InvalidRequest(
+                "the job names an input, and a DataFrame was given", hint="leave one of them out"
+            )
+        yield _of_frame(frame)
+        return
+    match job.input:
+        case FileInput() as files:
+            yield _of_files(files, schema)
+        case TableInput() as table:
+            lake = open_at(table.path, table.storage_options)
+            with _read_commit(lake, job, table, holds=holds) as instant:
+                yield _of_table(lake, instant)
+        case None:
+            raise InvalidRequest("the job names no input", hint="set inputDirURI or source.table")
+
+
+def _of_frame(frame: DataFrame | pa.Table) -> OpenedInput:
+    import pyarrow as pa
+
+    if isinstance(frame, pa.Table):
+        return OpenedInput(rows=frame)
+    if hasattr(frame, "mapInArrow"):
+        return OpenedInput(frame=lambda _: frame)
+    raise InvalidRequest("rows must be a Spark DataFrame or a pyarrow Table", given=type(frame).__name__)
+
+
+def _of_files(files: FileInput, schema: Schema) -> OpenedInput:
+    found = listed_files(
+        files.folder, recursive=files.recursive, include=files.include, exclude=files.exclude
+    )
+    ratio = _TEXT_RATIO if files.format in ("csv", "json") else 1
+    return OpenedInput(
+        frame=(lambda session: _file_frame(session, files, found, schema)) if found else None,
+        source={
+            INPUT_FOLDER: files.folder,
+            INPUT_FILES: str(len(found)),
+            INPUT_NAMES: _names([file.uri.rpartition("/")[2] for file in found]),
+        },
+        size_bytes=int(ratio * sum(file.size for file in found)),
+    )
+
+
+def _file_frame(
+    session: SparkSession, files: FileInput, found: Sequence[SourceFile], schema: Schema
+) -> DataFrame:
+    # Loaded here because Spark is large, and a plan needs none of it.
+    from holdfast.engines.spark.inputs import file_frame, spark_path
+
+    options, ddl = dict(files.options), ""
+    # Texts are read as texts, and converted where a value that does not fit is named with its column.
+    if files.format == "json":
+        ddl = _as_text(schema.fields.values())
+    elif files.header:
+        ddl = ", ".join(f"{_ticked(name)} string" for name in files.header)
+        options["enforceSchema"] = "true"
+    elif files.format == "csv":
+        options["inferSchema"] = "false"
+    places = [spark_path(file.uri) for file in found]
+    return file_frame(session, places, file_format=files.format, options=options, ddl=ddl)
+
+
+@contextmanager
+def _read_commit(lake: OpenTable, job: PushJob, table: TableInput, *, holds: bool) -> Iterator[InstantTime]:
+    """The commit whose snapshot is read; its files stay while the block runs, if it is held."""
+    if holds:
+        with lease(lake, f"push to {job.table}", _LEASE_SECONDS, as_of=table.as_of) as held:
+            yield held.instant
+        return
+    timeline = load_timeline(lake.store)
+    commit = timeline.last_commit if table.as_of is None else commit_at(timeline, table.as_of)
+    if commit is None:
+        raise Refused("the lake table has no commit", table=lake.settings.name)
+    yield commit.time
+
+
+def _of_table(lake: OpenTable, instant: InstantTime) -> OpenedInput:
+    return OpenedInput(
+        frame=lambda session: _table_frame(session, lake, instant),
+        source={LAKE_TABLE: lake.location.uri, LAKE_INSTANT: instant},
+        size_bytes=sum(file.size for file in snapshot_files(lake, instant)),
+        lake=lake,
+        instant=instant,
+    )
+
+
+def _table_frame(session: SparkSession, lake: OpenTable, instant: InstantTime) -> DataFrame:
+    # Loaded here because Spark is large, and a plan needs none of it.
+    from holdfast.engines.spark.reader import read_frame
+    from holdfast.read.arrow_rows import selected_schema
+
+    found = snapshot(lake, as_of=instant)
+    schema = selected_schema(found.schema, columns=None, meta_columns=False)
+    return read_frame(session, lake.store, found, schema)
+
+
+def _as_text(fields: Iterable[Field]) -> str:
+    return ", ".join(f"{_ticked(one.name)} {'array<string>' if one.is_array else 'string'}" for one in fields)
+
+
+def _ticked(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _names(names: Sequence[str]) -> str:
+    """As many names as fit into a record."""
+    text = ", ".join(names)
+    if len(text) <= _NAMES_LENGTH_MAX:
+        return text
+    return text[:_NAMES_LENGTH_MAX].rpartition(", ")[0] + ", …"

@@ -1,0 +1,80 @@
+"""A standalone Spark cluster of two workers on this machine, from the jars that come with PySpark."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyspark
+
+from harness.servers import wait_until_it_listens
+
+SPARK_HOME = Path(pyspark.__file__).parent
+SOURCES = Path(__file__).resolve().parent.parent.parent / "src"
+_DEPLOY = "org.apache.spark.deploy"
+# Little of everything: daemons that only hand out work, over a handful of rows.
+_DAEMON = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    master: str
+    work: tuple[Path, ...]
+    """The folder of each worker: what its executors log is in there."""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """For a driver: its executors run this Python and these sources."""
+        return {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(SOURCES), **_HERE}
+
+    def workers_that_ran(self) -> int:
+        """Workers on which a task was run."""
+        return sum(
+            any("Running task" in log.read_text() for log in folder.rglob("stderr")) for folder in self.work
+        )
+
+
+_HERE = {"SPARK_HOME": str(SPARK_HOME), "SPARK_LOCAL_IP": "127.0.0.1"}
+
+
+@contextmanager
+def spark_cluster(folder: Path, *, workers: int = 2) -> Iterator[Cluster]:
+    port = free_port()
+    master = f"spark://127.0.0.1:{port}"
+    homes = tuple(folder / f"worker-{number}" for number in range(workers))
+    with ExitStack() as stack:
+        begun = stack.enter_context(
+            _daemon(folder, "master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0")
+        )
+        wait_until_it_listens(begun, port, log=folder / "master.Master.log")
+        for home in homes:
+            home.mkdir()
+            options = ["--host", "127.0.0.1", "--webui-port", "0", "--cores", "1", "--memory", "1g"]
+            stack.enter_context(_daemon(home, "worker.Worker", *options, "--work-dir", str(home), master))
+        yield Cluster(master=master, work=homes)
+
+
+@contextmanager
+def _daemon(folder: Path, name: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    command = [SPARK_HOME / "bin" / "spark-class", f"{_DEPLOY}.{name}", *arguments]
+    environment = {**os.environ, **_HERE, **_DAEMON}
+    with (folder / f"{name}.log").open("w") as log:
+        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, env=environment)
+    try:
+        yield process
+    finally:
+        # A worker takes its executors with it.
+        process.terminate()
+        process.wait(30)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
