@@ -7,6 +7,7 @@ Where a key is given twice, `SET` wins over `OPTION`, and both over the request.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import MappingProxyType
 
 from sqlglot.errors import TokenError
@@ -18,6 +19,7 @@ from holdfast.push.queries.failures import QueryError, QueryFailed
 DEFAULT_TIMEOUT_MS = 10_000
 MAX_SQL_BYTES = 64 * 1024
 MAX_NESTING = 100
+_KNOWN_STATEMENTS = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +44,11 @@ class Statement:
 
 def read_statement(text: str, given: Mapping[str, str], *, max_timeout_ms: int) -> Statement:
     """Split what was sent into one statement and its options."""
+    return _read(text, tuple(given.items()), max_timeout_ms)
+
+
+@lru_cache(maxsize=_KNOWN_STATEMENTS)
+def _read(text: str, given: tuple[tuple[str, str], ...], max_timeout_ms: int) -> Statement:
     if len(text.encode(errors="replace")) > MAX_SQL_BYTES:
         raise QueryFailed(QueryError.SQL_PARSING, "the statement is too long", limit_bytes=MAX_SQL_BYTES)
     sources: list[Mapping[str, str]] = []
@@ -60,7 +67,7 @@ def read_statement(text: str, given: Mapping[str, str], *, max_timeout_ms: int) 
     body, trailing = _without_option_clause(only[3:] if is_explain else only)
     if not body:
         raise QueryFailed(QueryError.SQL_PARSING, "there is no statement")
-    options = read_options((*sources, trailing, given), max_timeout_ms=max_timeout_ms)
+    options = read_options((*sources, trailing, dict(given)), max_timeout_ms=max_timeout_ms)
     return Statement(text[body[0].start : body[-1].end + 1], options, is_explain)
 
 

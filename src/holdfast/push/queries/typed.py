@@ -1,5 +1,6 @@
 """Pieces of DuckDB SQL that know which Pinot type they have."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from holdfast.push.queries.columns import DUCKDB_TYPES, Column, Kind, Value
@@ -36,6 +37,10 @@ def text_literal(text: str) -> str:
     if "\0" in text:
         raise QueryFailed(QueryError.SQL_PARSING, "a text holds the character NUL")
     return "'" + text.replace("'", "''") + "'"
+
+
+def list_literal(texts: Iterable[str]) -> str:
+    return f"[{', '.join(text_literal(text) for text in texts)}]"
 
 
 def text(value: str) -> Typed:
