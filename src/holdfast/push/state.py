@@ -5,9 +5,10 @@ of the protocol is a pure function from one `TableState` to the next.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
+from typing import Self
 
 from holdfast.config.push import PushTable
 from holdfast.model.lineage import EntryState, Lineage, visible
@@ -128,3 +129,10 @@ class TableState:
     def visible(self) -> frozenset[str]:
         """What queries see. There may be a hundred thousand, so it is worked out once."""
         return visible(self.segments, self.lineage)
+
+    def with_push(self, push: PushState) -> Self:
+        """The table with another side record. What queries see is the same, and not worked out again."""
+        other = replace(self, push=push)
+        if "visible" in self.__dict__:
+            other.__dict__["visible"] = self.visible
+        return other
