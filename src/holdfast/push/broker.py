@@ -210,13 +210,15 @@ class Broker:
 
     def _taken(self, tables: Mapping[str, str], options: QueryOptions, deadline_s: float) -> Lease:
         typed = tuple(dict.fromkeys(tables.values()))
-        if options.as_of_epoch is None and options.entry_id is None:
+        if options.as_of_epoch is None and options.entry_id is None and options.as_of_ms is None:
             return self._router.take(typed, at_least=self._at_least(typed, options), deadline_s=deadline_s)
         if len(typed) != 1:
             raise QueryFailed(
                 QueryError.QUERY_VALIDATION, "an earlier snapshot is read of one table at a time"
             )
-        return self._router.take_as_of(typed[0], epoch=options.as_of_epoch, entry_id=options.entry_id)
+        return self._router.take_as_of(
+            typed[0], epoch=options.as_of_epoch, entry_id=options.entry_id, at_ms=options.as_of_ms
+        )
 
     def _at_least(self, tables: Sequence[str], options: QueryOptions) -> dict[str, int]:
         needed: dict[str, int] = {}

@@ -8,8 +8,8 @@ of controllers may run on one metastore.
 import logging
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any
 
 from holdfast.clock import Clock
-from holdfast.config.push import PushTable, parse_table
+from holdfast.config.push import PushTable, parse_table, typed_name
 from holdfast.config.push_schema import incompatibilities, parse_schema
 from holdfast.errors import Conflict, HoldfastError, InvalidRequest, Refused, TableNotFound
 from holdfast.model.lineage import EntryState, Lineage, LineageEntry
@@ -34,6 +34,7 @@ from holdfast.push.drafts import digest_of, reverted_entry, unknown_entry
 from holdfast.push.gates import Ask, Gate, evaluate, parse_gates
 from holdfast.push.ingest import Ingest
 from holdfast.push.leases import check_lease, lease_expires_at_ms
+from holdfast.push.parts import check_inside, check_part, segments_in
 from holdfast.push.payloads import (
     Payload,
     batch_payload,
@@ -138,9 +139,11 @@ class Controller:
                 cause="; ".join(broken),
                 code="SCHEMA_INCOMPATIBLE",
             )
+        self._announce(typed_name(parsed.name), "change schema", by=by)
         self._catalog.replace_schema(parsed)
 
     def delete_schema(self, name: str, *, by: Caller) -> None:
+        """Only of a schema that no table uses, so there is no audit to tell of it."""
         self._catalog.delete_schema(name)
 
     def create_table(self, config: Mapping[str, Any], *, by: Caller) -> PushTable:
@@ -160,6 +163,7 @@ class Controller:
 
     def delete_table(self, table: str, *, retention_ms: int | None = None, by: Caller) -> None:
         """Take the table away from queries at once; `Conflict` if its files must wait for brokers."""
+        self._announce(table, "delete table", by=by)
         polls = iter(range(_BROKERS_LEAVE_MS // _POLL_MS))
 
         def wait() -> bool:
@@ -207,7 +211,7 @@ class Controller:
                 return unchanged(state, before)
             decision = replacing.start(
                 state,
-                request,
+                self._resolved(state, request),
                 entry_id=entry_id,
                 now_ms=self._clock.now_ms(),
                 by=by,
@@ -221,8 +225,10 @@ class Controller:
 
         done = self._transactions.run(table, decide, by=by, dry_run=dry_run)
         opened = done.decision.entry_ids[0]
+        entry = done.after.lineage.entry(opened)
         return Started(
             entry_id=opened,
+            segments_from=() if entry is None else entry.segments_from,
             changes=self._sized(done),
             lease_token="" if done.already else token,
             lease_expires_at_ms=lease_expires_at_ms(done.after, opened),
@@ -312,6 +318,18 @@ class Controller:
             for table, entry_id in entries.items()
         }
         return self._group(decisions, dry_run=dry_run, by=by)
+
+    def wait_for_cleanup(self, table: str, names: Collection[str], *, within_ms: int) -> tuple[str, ...]:
+        """Wait until the files of segments that left the table are gone; those that are not by then."""
+        left = frozenset(names)
+        for _ in range(within_ms // _POLL_MS):
+            self.finish_deletions(table)
+            waiting = self._catalog.load(table).push.deletions
+            left = left.intersection(name for one in waiting for name in one.segments)
+            if not left:
+                break
+            self._wait(_POLL_MS / 1000)
+        return tuple(sorted(left))
 
     def heartbeat(self, table: str, entry_id: str, *, lease_token: str, by: Caller) -> int:
         """Renew the lease of a push; when it runs out, in milliseconds since the epoch."""
@@ -573,7 +591,20 @@ class Controller:
             lease=lease,
             override_gates=override_gates,
         )
+        part = details_of(state, entry_id).part
+        published = decision.after.lineage.entry(entry_id)
+        if part is not None and published is not None and not decision.already:
+            names = published.segments_to
+            check_inside(part, self._catalog.segments(state.table, names), names)
         return _step(decision, "end with gates overridden" if override_gates else "end")
+
+    def _resolved(self, state: TableState, request: StartRequest) -> StartRequest:
+        """The request with the segments that lie in its part, of the moment it is decided on."""
+        if request.part is None:
+            return request
+        check_part(request.part)
+        known = self._catalog.segments(state.table, state.visible)
+        return replace(request, segments_from=segments_in(request.part, known, state.visible))
 
     def _reverted(self, state: TableState, *, entry_id: str, force: bool, by: Caller) -> Step:
         decision = reverting.revert(
@@ -698,6 +729,11 @@ class Controller:
             return Step(decision=Decision(after=state), operation=operation, is_written=True)
 
         self._transactions.run(table, decide, by=by)
+
+    def _announce(self, table: str, operation: str, *, by: Caller) -> None:
+        """Put into the audit what is about to be done and cannot be written in one step with it."""
+        with suppress(TableNotFound):
+            self._note(table, operation, by=by)
 
     def _switched(self, done: Done) -> Switched:
         return Switched(

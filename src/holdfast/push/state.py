@@ -25,6 +25,17 @@ class GateOutcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A part of a table: the rows of a time range, or of one value of a column, or of both."""
+
+    start_ms: int | None = None
+    end_ms: int | None = None
+    """Exclusive."""
+    column: str = ""
+    value: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EntryDetails:
     """What Holdfast remembers of an entry beside Pinot's own record."""
 
@@ -52,6 +63,8 @@ class EntryDetails:
     """Digest of the token that its uploads and its end must present; empty: none was asked for."""
     lease_ms: int = 0
     """How long the lease holds after each sign of life."""
+    part: Part | None = None
+    """The part of the table that it replaces, if that is how it was asked for."""
     gated: str = ""
     """Digest of what the gates looked at; an upload or another list of segments makes it stale."""
 

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
+from holdfast.push.moments import moment_ms
 from holdfast.push.queries.dialect import Pinot
 from holdfast.push.queries.failures import QueryError, QueryFailed
 
@@ -31,6 +32,8 @@ class QueryOptions:
     min_epoch: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     """By raw table name; under the empty name if no table was named."""
     as_of_epoch: int | None = None
+    as_of_ms: int | None = None
+    """Answer from what queries saw at this moment."""
     entry_id: str | None = None
     """Answer from the hidden segments of this open entry, as if it were completed."""
 
@@ -96,6 +99,7 @@ def read_options(sources: Iterable[Mapping[str, str]], *, max_timeout_ms: int) -
         client_id=merged.get("clientqueryid"),
         min_epoch=MappingProxyType(_epochs(merged.get("minsnapshotepoch"))),
         as_of_epoch=_number(merged, "asofepoch"),
+        as_of_ms=_moment(merged.get("asoftime")),
         entry_id=merged.get("snapshotentryid") or merged.get("asofentryid"),
     )
 
@@ -193,6 +197,15 @@ def _number(options: Mapping[str, str], key: str) -> int | None:
     except ValueError:
         raise QueryFailed(
             QueryError.QUERY_VALIDATION, "the option is not a whole number", option=key, value=text
+        ) from None
+
+
+def _moment(text: str | None) -> int | None:
+    try:
+        return None if text is None else moment_ms(text)
+    except (ValueError, OverflowError):
+        raise QueryFailed(
+            QueryError.QUERY_VALIDATION, "the option is not a time", option="asoftime", value=text
         ) from None
 
 
