@@ -22,7 +22,7 @@ from holdfast.model.segment import Segment
 from holdfast.push.queries.columns import FILLED, SEGMENT_NAME, Column, Kind
 from holdfast.push.queries.engine import Cancellation, Work
 from holdfast.push.queries.failures import QueryError, QueryFailed
-from holdfast.push.queries.translate import View
+from holdfast.push.queries.scopes import View
 from holdfast.storage.store import Store
 
 _LOOK_EVERY_S = 0.05

@@ -25,7 +25,7 @@ from holdfast.errors import StorageUnavailable
 from holdfast.push.queries import wire
 from holdfast.push.queries.engine import Cancellation, Work
 from holdfast.push.queries.failures import QueryError, QueryFailed
-from holdfast.push.queries.translate import View
+from holdfast.push.queries.scopes import View
 from holdfast.push.queries.typed import default_sql
 from holdfast.storage.store import StoreLocation
 

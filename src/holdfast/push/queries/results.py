@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from holdfast.push.queries.columns import Kind, default_of
 from holdfast.push.queries.failures import QueryError, QueryFailed
-from holdfast.push.queries.translate import Output
+from holdfast.push.queries.scopes import Output
 
 _COUNTERS: Mapping[str, Any] = {
     "numDocsScanned": 0,
