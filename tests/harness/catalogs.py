@@ -49,6 +49,11 @@ def add(catalog, *names):
     catalog.save(before, after, added={name: segment(name) for name in names})
 
 
+def save_together(catalog, steps):
+    """Write the steps of several tables in one transaction, as the controller does."""
+    catalog.metastore.write([change for before, after in steps for change in catalog.changes(before, after)])
+
+
 def records(metastore):
     paths = [make(TABLE) for make in (lineage_path, ideal_state_path, external_view_path, push_state_path)]
     return metastore.read_all([*paths, config_path(TABLE), segment_path(TABLE, "s1")])

@@ -545,7 +545,9 @@ class Controller:
         """One pass over every table, only on the controller that leads; the others return at once."""
         if not self._catalog.metastore.claim(_LEADER, self._owner):
             return ()
-        return tuple(report for table in self.tables() for report in self._pass_over(table, by))
+        reports = tuple(report for table in self.tables() for report in self._pass_over(table, by))
+        self._upkeep.empty_deleted_areas()
+        return reports
 
     def finish_deletions(self, table: str, *, by: Caller = _SERVICE) -> tuple[str, ...]:
         """Delete files that no broker reads any more; cheap when there are none."""

@@ -110,6 +110,10 @@ class Upkeep:
             log.warning("push.orphans_removed", extra={"table": table, "files": len(orphans)})
         return tuple(orphans)
 
+    def empty_deleted_areas(self) -> int:
+        """Of all tables, those included that are gone and that nobody else looks after."""
+        return sum(map(self.empty_deleted_area, self._deep_store.tables_with_deleted_files()))
+
     def empty_deleted_area(self, table: str) -> int:
         expired = self._deep_store.expired(raw_name(table), now_ms=self._clock.now_ms())
         self._deep_store.remove_deleted(expired)
