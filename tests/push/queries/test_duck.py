@@ -5,8 +5,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from harness.serving import orders
+from holdfast.config.push_schema import DataType
 from holdfast.push.queries import wire
-from holdfast.push.queries.columns import Kind
 from holdfast.push.queries.duck import Runner
 from holdfast.push.queries.segment_files import ArrowDatasets, remote_source
 from holdfast.storage.memory import MemoryStore
@@ -26,7 +26,10 @@ def runner():
 def ask(runner, sql, files=("a", "b")):
     view = wire.ViewTask(
         "t",
-        [wire.ColumnTask("id", Kind.LONG, False), wire.ColumnTask("city", Kind.STRING, False, "'null'")],
+        [
+            wire.ColumnTask("id", DataType.LONG, False),
+            wire.ColumnTask("city", DataType.STRING, False, "'null'"),
+        ],
         list(files),
         [f"orders/{file}.parquet" for file in files],
         True,

@@ -17,9 +17,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from sqlglot.errors import SqlglotError
 
+from holdfast.config.push_schema import DataType
 from holdfast.engines.spark.jobs import Jobs
 from holdfast.model.segment import Segment
-from holdfast.push.queries.columns import FILLED, SEGMENT_NAME, Column, Kind
+from holdfast.push.queries.columns import FILLED, SEGMENT_NAME, Column
 from holdfast.push.queries.engine import Cancellation, Work
 from holdfast.push.queries.failures import QueryError, QueryFailed
 from holdfast.push.queries.scopes import View
@@ -27,16 +28,16 @@ from holdfast.storage.store import Store
 
 _LOOK_EVERY_S = 0.05
 _TYPES = {
-    Kind.INT: "int",
-    Kind.LONG: "bigint",
-    Kind.FLOAT: "float",
-    Kind.DOUBLE: "double",
-    Kind.BIG_DECIMAL: "decimal(38, 10)",
-    Kind.BOOLEAN: "boolean",
-    Kind.TIMESTAMP: "timestamp_ntz",
-    Kind.STRING: "string",
-    Kind.JSON: "string",
-    Kind.BYTES: "binary",
+    DataType.INT: "int",
+    DataType.LONG: "bigint",
+    DataType.FLOAT: "float",
+    DataType.DOUBLE: "double",
+    DataType.BIG_DECIMAL: "decimal(38, 10)",
+    DataType.BOOLEAN: "boolean",
+    DataType.TIMESTAMP: "timestamp_ntz",
+    DataType.STRING: "string",
+    DataType.JSON: "string",
+    DataType.BYTES: "binary",
 }
 
 
@@ -168,13 +169,13 @@ def _column(rows: DataFrame, held: dict[str, str], column: Column) -> Any:
         return f.lit(None).cast(_type(column))
     stored = rows.schema[name].dataType.simpleString()
     value = rows[f"`{_ticked(name)}`"]
-    if column.kind is Kind.TIMESTAMP and stored == "bigint" and not column.is_array:
+    if column.kind is DataType.TIMESTAMP and stored == "bigint" and not column.is_array:
         return f.timestamp_millis(value).cast("timestamp_ntz")
     return value if stored == _type(column) else value.cast(_type(column))
 
 
 def _default(column: Column) -> Any:
-    if column.kind is Kind.TIMESTAMP:
+    if column.kind is DataType.TIMESTAMP:
         value = f.timestamp_millis(f.lit(column.default)).cast("timestamp_ntz")
     else:
         value = f.lit(column.default).cast(_TYPES[column.kind])

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
+from holdfast.config.push_schema import DataType
 from holdfast.push.queries import functions, times
-from holdfast.push.queries.columns import Kind, Value
+from holdfast.push.queries.columns import Value
 from holdfast.push.queries.failures import QueryError, QueryFailed
 from holdfast.push.queries.functions import Context
 from holdfast.push.queries.scopes import Columns, Output, Scope, unsupported
@@ -49,19 +50,19 @@ _ARITHMETIC: Mapping[type[exp.Expr], str] = {
     exp.Mod: "%",
 }
 _UNIT_FIRST = frozenset({"timestampadd", "dateadd", "timestampdiff", "datediff"})
-_KINDS: Mapping[object, Kind] = {
-    exp.DataType.Type.INT: Kind.INT,
-    exp.DataType.Type.BIGINT: Kind.LONG,
-    exp.DataType.Type.FLOAT: Kind.FLOAT,
-    exp.DataType.Type.DOUBLE: Kind.DOUBLE,
-    exp.DataType.Type.DECIMAL: Kind.BIG_DECIMAL,
-    exp.DataType.Type.BOOLEAN: Kind.BOOLEAN,
-    exp.DataType.Type.TIMESTAMP: Kind.TIMESTAMP,
-    exp.DataType.Type.TEXT: Kind.STRING,
-    exp.DataType.Type.VARCHAR: Kind.STRING,
-    exp.DataType.Type.CHAR: Kind.STRING,
-    exp.DataType.Type.JSON: Kind.JSON,
-    exp.DataType.Type.VARBINARY: Kind.BYTES,
+_KINDS: Mapping[object, DataType] = {
+    exp.DataType.Type.INT: DataType.INT,
+    exp.DataType.Type.BIGINT: DataType.LONG,
+    exp.DataType.Type.FLOAT: DataType.FLOAT,
+    exp.DataType.Type.DOUBLE: DataType.DOUBLE,
+    exp.DataType.Type.DECIMAL: DataType.BIG_DECIMAL,
+    exp.DataType.Type.BOOLEAN: DataType.BOOLEAN,
+    exp.DataType.Type.TIMESTAMP: DataType.TIMESTAMP,
+    exp.DataType.Type.TEXT: DataType.STRING,
+    exp.DataType.Type.VARCHAR: DataType.STRING,
+    exp.DataType.Type.CHAR: DataType.STRING,
+    exp.DataType.Type.JSON: DataType.JSON,
+    exp.DataType.Type.VARBINARY: DataType.BYTES,
 }
 
 
@@ -86,7 +87,7 @@ class Expressions:
         if kind in (exp.And, exp.Or):
             word = "AND" if kind is exp.And else "OR"
             sides = [self.value(side, scope).sql for side in _flattened(node, kind)]
-            return Typed(f"({f' {word} '.join(sides)})", Kind.BOOLEAN)
+            return Typed(f"({f' {word} '.join(sides)})", DataType.BOOLEAN)
         rule = self._RULES.get(kind)
         if rule is None:
             raise unsupported(node)
@@ -96,7 +97,7 @@ class Expressions:
         return text(node.name) if node.is_string else number(node.name)
 
     def _boolean(self, node: exp.Boolean, _scope: Scope) -> Typed:
-        return Typed("TRUE" if node.this else "FALSE", Kind.BOOLEAN)
+        return Typed("TRUE" if node.this else "FALSE", DataType.BOOLEAN)
 
     def _null(self, _node: exp.Null, _scope: Scope) -> Typed:
         return Typed("NULL", None)
@@ -112,11 +113,11 @@ class Expressions:
         inner = self.value(node.this, scope)
         negated = -inner.literal if isinstance(inner.literal, int | float) else None
         if isinstance(negated, int) and negated == -(2**31):
-            return Typed("CAST(-2147483648 AS INTEGER)", Kind.INT, literal=negated)
+            return Typed("CAST(-2147483648 AS INTEGER)", DataType.INT, literal=negated)
         return replace(inner, sql=f"(-{inner.sql})", literal=negated)
 
     def _not(self, node: exp.Not, scope: Scope) -> Typed:
-        return Typed(f"(NOT {self.value(node.this, scope).sql})", Kind.BOOLEAN)
+        return Typed(f"(NOT {self.value(node.this, scope).sql})", DataType.BOOLEAN)
 
     def _is(self, node: exp.Is, scope: Scope) -> Typed:
         """A column is tested as it is stored: a default in its place would hide what is asked."""
@@ -124,25 +125,25 @@ class Expressions:
             raise unsupported(node)
         found = self._columns.stored(node.this, scope) if isinstance(node.this, exp.Column) else None
         value = found[0] if found is not None else self.value(node.this, scope)
-        return Typed(f"({value.sql} IS {self.value(node.expression, scope).sql})", Kind.BOOLEAN)
+        return Typed(f"({value.sql} IS {self.value(node.expression, scope).sql})", DataType.BOOLEAN)
 
     def _between(self, node: exp.Between, scope: Scope) -> Typed:
         value = self.value(node.this, scope)
         low = _fitted(self.value(node.args["low"], scope), value)
         high = _fitted(self.value(node.args["high"], scope), value)
-        return Typed(f"({_fitted(value, low)} BETWEEN {low} AND {high})", Kind.BOOLEAN)
+        return Typed(f"({_fitted(value, low)} BETWEEN {low} AND {high})", DataType.BOOLEAN)
 
     def _in(self, node: exp.In, scope: Scope) -> Typed:
         value = self.value(node.this, scope)
         query = node.args.get("query")
         if query is not None:
-            return Typed(f"({value.sql} IN ({self._query(query, scope).sql}))", Kind.BOOLEAN)
+            return Typed(f"({value.sql} IN ({self._query(query, scope).sql}))", DataType.BOOLEAN)
         if node.args.get("unnest") or node.args.get("field"):
             raise unsupported(node)
         options = [_fitted(self.value(one, scope), value) for one in node.expressions]
         if value.is_array:
-            return Typed(f"list_has_any({value.sql}, [{', '.join(options)}])", Kind.BOOLEAN)
-        return Typed(f"({value.sql} IN ({', '.join(options)}))", Kind.BOOLEAN)
+            return Typed(f"list_has_any({value.sql}, [{', '.join(options)}])", DataType.BOOLEAN)
+        return Typed(f"({value.sql} IN ({', '.join(options)}))", DataType.BOOLEAN)
 
     def _like(self, node: exp.Expr, scope: Scope) -> Typed:
         escape = ""
@@ -154,11 +155,11 @@ class Expressions:
         if not escape and "\\" in str(pattern.literal):
             escape = " ESCAPE '\\'"
         value = as_text(self.value(node.this, scope))
-        return Typed(f"({value} LIKE {pattern.sql}{escape})", Kind.BOOLEAN)
+        return Typed(f"({value} LIKE {pattern.sql}{escape})", DataType.BOOLEAN)
 
     def _concatenation(self, node: exp.DPipe, scope: Scope) -> Typed:
         left, right = self.value(node.this, scope), self.value(node.expression, scope)
-        return Typed(f"({as_text(left)} || {as_text(right)})", Kind.STRING)
+        return Typed(f"({as_text(left)} || {as_text(right)})", DataType.STRING)
 
     def _case(self, node: exp.Case, scope: Scope) -> Typed:
         base = node.this and self.value(node.this, scope)
@@ -191,7 +192,7 @@ class Expressions:
         if distinct:
             listed = list(listed[0].expressions)
         if functions.canonical(name) == "count" and len(listed) == 1 and isinstance(listed[0], exp.Star):
-            return Typed(f"COUNT(*){tail}", Kind.LONG)
+            return Typed(f"COUNT(*){tail}", DataType.LONG)
         arguments = tuple(
             text(one.name)
             if at == 0 and isinstance(one, exp.Column) and functions.canonical(name) in _UNIT_FIRST
@@ -236,7 +237,7 @@ class Expressions:
         return Typed(f"({inner.sql})", inner.outputs[0].kind)
 
     def _exists(self, node: exp.Exists, scope: Scope) -> Typed:
-        return Typed(f"EXISTS ({self._query(node.this, scope).sql})", Kind.BOOLEAN)
+        return Typed(f"EXISTS ({self._query(node.this, scope).sql})", DataType.BOOLEAN)
 
     def _row(self, node: exp.Tuple, scope: Scope) -> Typed:
         return Typed(f"({', '.join(self.value(one, scope).sql for one in node.expressions)})", None)
@@ -298,8 +299,8 @@ class Expressions:
         if left.is_array != right.is_array and sign in ("=", "<>"):
             array, element = (left, right) if left.is_array else (right, left)
             sql = f"list_contains({array.sql}, {_fitted(element, array)})"
-            return Typed(sql if sign == "=" else f"(NOT {sql})", Kind.BOOLEAN)
-        return Typed(f"({_fitted(left, right)} {sign} {_fitted(right, left)})", Kind.BOOLEAN)
+            return Typed(sql if sign == "=" else f"(NOT {sql})", DataType.BOOLEAN)
+        return Typed(f"({_fitted(left, right)} {sign} {_fitted(right, left)})", DataType.BOOLEAN)
 
     def ordered(self, node: exp.Expr, scope: Scope, names: Mapping[str, Typed]) -> str:
         if not isinstance(node, exp.Ordered):
@@ -344,28 +345,28 @@ def _fitted(value: Typed, other: Typed | str) -> str:
     """The value in the type in which it can be compared with the other."""
     if isinstance(other, str):
         return value.sql
-    if other.kind is Kind.TIMESTAMP and (value.is_number or value.is_text):
+    if other.kind is DataType.TIMESTAMP and (value.is_number or value.is_text):
         return as_timestamp(value)
     if other.is_text and value.is_number:
         return as_text(value)
-    if other.kind is Kind.BYTES and isinstance(value.literal, str):
+    if other.kind is DataType.BYTES and isinstance(value.literal, str):
         return f"from_hex({value.sql})"
     return value.sql
 
 
 _COMPARABLE = {
-    Kind.INT: (int, float),
-    Kind.LONG: (int, float),
-    Kind.FLOAT: (int, float),
-    Kind.DOUBLE: (int, float),
-    Kind.TIMESTAMP: (int,),
-    Kind.STRING: (str,),
-    Kind.JSON: (str,),
+    DataType.INT: (int, float),
+    DataType.LONG: (int, float),
+    DataType.FLOAT: (int, float),
+    DataType.DOUBLE: (int, float),
+    DataType.TIMESTAMP: (int,),
+    DataType.STRING: (str,),
+    DataType.JSON: (str,),
 }
 
 
 def _holds_for_default(
-    operation: type[exp.Expr], default: Value, values: Sequence[Typed], kind: Kind | None
+    operation: type[exp.Expr], default: Value, values: Sequence[Typed], kind: DataType | None
 ) -> bool | None:
     """Whether the comparison holds for the default; None if that cannot be said beforehand."""
     types = _COMPARABLE.get(kind) if kind is not None else None

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
-from holdfast.push.queries.columns import FILLED, SEGMENT_NAME, Column, Kind, Value
+from holdfast.config.push_schema import DataType
+from holdfast.push.queries.columns import FILLED, SEGMENT_NAME, Column, Value
 from holdfast.push.queries.failures import QueryError, QueryFailed
 from holdfast.push.queries.gate import full_name
 from holdfast.push.queries.typed import Typed, quoted
@@ -20,7 +21,7 @@ class Output:
     """One column of the answer."""
 
     name: str
-    kind: Kind | None
+    kind: DataType | None
     is_array: bool = False
 
 
@@ -133,7 +134,7 @@ class Columns:
         if name == SEGMENT_NAME:
             assert source.view is not None
             self._segment_names.add(source.view)
-            return Typed(f"{quoted(source.alias)}.{quoted(SEGMENT_NAME)}", Kind.STRING)
+            return Typed(f"{quoted(source.alias)}.{quoted(SEGMENT_NAME)}", DataType.STRING)
         column = source.find(name)
         assert column is not None
         plain = f"{quoted(source.alias)}.{quoted(column.name)}"

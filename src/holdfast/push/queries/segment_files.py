@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.fs as fs
 
+from holdfast.config.push_schema import DataType
 from holdfast.push.queries import wire
-from holdfast.push.queries.columns import SEGMENT_NAME, Kind
+from holdfast.push.queries.columns import SEGMENT_NAME
 from holdfast.push.queries.footers import Footers
 from holdfast.push.queries.stored_columns import is_same
 from holdfast.push.queries.typed import list_literal, quoted
@@ -45,7 +46,7 @@ class Segments(Protocol):
     def offer(self, connection: duckdb.DuckDBPyConnection, view: wire.ViewTask) -> Offered:
         """Make a view's segments known to this connection alone."""
 
-    def is_plain(self, stored: pa.DataType, kind: Kind) -> bool:
+    def is_plain(self, stored: pa.DataType, kind: DataType) -> bool:
         """Whether a stored type is read as exactly the type of the kind."""
 
 
@@ -79,8 +80,8 @@ class ParquetFiles:
             segment_name=f"list_extract({names}, CAST(file_index AS BIGINT) + 1)",
         )
 
-    def is_plain(self, stored: pa.DataType, kind: Kind) -> bool:
-        if kind is Kind.TIMESTAMP:
+    def is_plain(self, stored: pa.DataType, kind: DataType) -> bool:
+        if kind is DataType.TIMESTAMP:
             return pa.types.is_timestamp(stored) and stored.tz is None and stored.unit in ("ms", "us")
         return is_same(stored, kind)
 
@@ -101,8 +102,8 @@ class ArrowDatasets:
         connection.register(name, self._dataset(view, found.schema))
         return Offered(quoted(name), found.schema, found.without_nulls, quoted(SEGMENT_NAME))
 
-    def is_plain(self, stored: pa.DataType, kind: Kind) -> bool:
-        if kind is Kind.TIMESTAMP:
+    def is_plain(self, stored: pa.DataType, kind: DataType) -> bool:
+        if kind is DataType.TIMESTAMP:
             return pa.types.is_timestamp(stored) and stored.tz is None and stored.unit == "us"
         return is_same(stored, kind)
 

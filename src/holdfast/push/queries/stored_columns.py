@@ -4,11 +4,12 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
+from holdfast.config.push_schema import DataType
 from holdfast.push.queries import wire
-from holdfast.push.queries.columns import DUCKDB_TYPES, FILLED, Kind
+from holdfast.push.queries.columns import DUCKDB_TYPES, FILLED
 from holdfast.push.queries.typed import quoted
 
-IsPlain = Callable[[pa.DataType, Kind], bool]
+IsPlain = Callable[[pa.DataType, DataType], bool]
 """Whether a stored type is read as exactly the type of the kind."""
 
 
@@ -34,27 +35,27 @@ def type_of(column: wire.ColumnTask) -> str:
     return DUCKDB_TYPES[column.kind] + ("[]" if column.is_array else "")
 
 
-def is_same(stored: pa.DataType, kind: Kind) -> bool:
+def is_same(stored: pa.DataType, kind: DataType) -> bool:
     """Whether both are the same type everywhere; for timestamps it depends on who reads them."""
     types = pa.types
     match kind:
-        case Kind.INT:
+        case DataType.INT:
             return bool(types.is_int32(stored))
-        case Kind.LONG:
+        case DataType.LONG:
             return bool(types.is_int64(stored))
-        case Kind.FLOAT:
+        case DataType.FLOAT:
             return bool(types.is_float32(stored))
-        case Kind.DOUBLE:
+        case DataType.DOUBLE:
             return bool(types.is_float64(stored))
-        case Kind.BIG_DECIMAL:
+        case DataType.BIG_DECIMAL:
             return bool(types.is_decimal(stored))
-        case Kind.BOOLEAN:
+        case DataType.BOOLEAN:
             return bool(types.is_boolean(stored))
-        case Kind.STRING | Kind.JSON:
+        case DataType.STRING | DataType.JSON:
             return bool(types.is_string(stored) or types.is_large_string(stored))
-        case Kind.BYTES:
+        case DataType.BYTES:
             return bool(types.is_binary(stored) or types.is_large_binary(stored))
-        case Kind.TIMESTAMP:
+        case DataType.TIMESTAMP:
             return False
 
 
@@ -76,17 +77,17 @@ def _typed(kind: pa.DataType, sql: str, column: wire.ColumnTask, is_plain: IsPla
     return sql if is_plain(kind, column.kind) else _converted(sql, kind, column.kind)
 
 
-def _converted(sql: str, stored: pa.DataType, kind: Kind) -> str:
+def _converted(sql: str, stored: pa.DataType, kind: DataType) -> str:
     types = pa.types
-    if kind is Kind.TIMESTAMP and types.is_integer(stored):
+    if kind is DataType.TIMESTAMP and types.is_integer(stored):
         return f"epoch_ms(CAST({sql} AS BIGINT))"
-    if kind in (Kind.LONG, Kind.INT) and (types.is_timestamp(stored) or types.is_date(stored)):
+    if kind in (DataType.LONG, DataType.INT) and (types.is_timestamp(stored) or types.is_date(stored)):
         return f"CAST(epoch_ms(CAST({sql} AS TIMESTAMP)) AS {DUCKDB_TYPES[kind]})"
-    if kind in (Kind.STRING, Kind.JSON):
+    if kind in (DataType.STRING, DataType.JSON):
         if types.is_binary(stored) or types.is_large_binary(stored):
             return f"decode({sql})"
         if types.is_nested(stored):
             return f"CAST(to_json({sql}) AS VARCHAR)"
-    if kind is Kind.BYTES and (types.is_string(stored) or types.is_large_string(stored)):
+    if kind is DataType.BYTES and (types.is_string(stored) or types.is_large_string(stored)):
         return f"encode({sql})"
     return f"CAST({sql} AS {DUCKDB_TYPES[kind]})"
