@@ -1,8 +1,14 @@
 """Broker: a query through routing, gate, translation and a worker, against DuckDB alone on the same files.
 
-DuckDB alone keeps one instance with a view over the files, which is as little as one can do.
+DuckDB alone keeps one instance with a view over the files, which is as little as one can do. A third side
+asks `holdfast serve` over HTTP, as clients do.
 """
 
+import http.client
+import json
+import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -28,6 +34,7 @@ from holdfast.storage.store import StoreLocation
 _LIMIT = "DuckDB"
 _OURS = "Holdfast broker"
 _LATE = "DuckDB and 5 ms"
+_HTTP = "Holdfast broker over HTTP"
 _LONG = ("group by", "filter", "top ten")
 _THREADS = 2
 _AT_MOST = 1.3
@@ -65,6 +72,7 @@ def broker(name: str, *, rows: int, segments: int = 8) -> Workload:
         alone = duckdb.connect(":memory:", config={"threads": str(_THREADS)})
         listed = ", ".join(f"'{folder / file}'" for file in files)
         alone.execute(f"CREATE VIEW orders AS SELECT * FROM read_parquet([{listed}])")
+        service = _Service(folder, files)
         answers: dict[str, Any] = {}
 
         def ask_broker() -> list[Any]:
@@ -87,12 +95,73 @@ def broker(name: str, *, rows: int, segments: int = 8) -> Workload:
 
             return Variant(variant, run, check=lambda _: _plain(answers[variant]))
 
-        variants = (repeated(_LIMIT, ask_duckdb), repeated(_OURS, ask_broker), repeated(_LATE, ask_late))
+        over_http = repeated(_HTTP, lambda: service.ask(sql))
+        variants = (
+            repeated(_LIMIT, ask_duckdb),
+            repeated(_OURS, ask_broker),
+            replace(over_http, prepare=service.start, finish=service.stop),
+            repeated(_LATE, ask_late),
+        )
         return Scene(variants, {"rows": rows, "segments": segments, "queries": _REPEATS})
 
     # A short query has the milliseconds, a long one the share.
     goal = Goal(_OURS, _AT_MOST) if name in _LONG else Goal(_OURS, 1.0, compared_with=_LATE)
     return Workload(name=f"broker, {name}", limit=_LIMIT, goals=(goal,), set_up=set_up)
+
+
+class _Service:
+    """`holdfast serve` with the same segments, in a process of its own while it is asked."""
+
+    def __init__(self, folder: Path, files: list[str]) -> None:
+        self._segments = [folder / file for file in files]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._controller = self._broker = 0
+
+    def start(self, folder: Path) -> None:
+        self._controller, self._broker = _free_port(), _free_port()
+        settings = {
+            "store": f"sqlite:///{folder}/push.db", "deep_store": str(folder / "segments"),
+            "controller": {"port": self._controller}, "broker": {"port": self._broker},
+            "limits": {"concurrent_queries": _THREADS, "requests_per_second": 1_000_000},
+        }  # fmt: skip
+        (folder / "serve.yaml").write_text(json.dumps(settings))
+        command = [
+            sys.executable,
+            "-m",
+            "holdfast",
+            "serve",
+            "--json",
+            "--config",
+            str(folder / "serve.yaml"),
+        ]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        assert self._process.stdout is not None
+        self._process.stdout.readline()  # It prints where it listens once it does.
+        table = {"tableName": "orders", "tableType": "OFFLINE", "segmentsConfig": {"replication": "1"}}
+        for path, document in (("/schemas", _SCHEMA), ("/tables", table)):
+            _post(self._controller, path, json.dumps(document).encode())
+        for segment in self._segments:
+            _upload(self._controller, segment)
+        self._connection = http.client.HTTPConnection("127.0.0.1", self._broker)
+        while self._answer("SELECT count(*) FROM orders")["numSegmentsQueried"] < len(self._segments):
+            time.sleep(0.05)
+
+    def ask(self, sql: str) -> list[Any]:
+        rows: list[Any] = self._answer(sql)["resultTable"]["rows"]
+        return rows
+
+    def _answer(self, sql: str) -> dict[str, Any]:
+        body = json.dumps({"sql": sql})
+        self._connection.request("POST", "/query/sql", body, {"Content-Type": "application/json"})
+        answer: dict[str, Any] = json.loads(self._connection.getresponse().read())
+        assert answer["exceptions"] == [], answer["exceptions"]
+        return answer
+
+    def stop(self, _: Path) -> None:
+        assert self._process is not None
+        self._connection.close()
+        self._process.terminate()
+        self._process.wait()
 
 
 def _plain(rows: list[Any]) -> list[Any]:
@@ -139,3 +208,25 @@ def _served(folder: Path, files: list[str], docs: int) -> Broker:
     router = Router(catalog, broker="Broker_localhost_8099")
     router.start()
     return Broker(router, pool)
+
+
+def _upload(port: int, segment: Path) -> None:
+    line = f'Content-Disposition: form-data; name="file"; filename="{segment.name}"'
+    body = f"--segment\r\n{line}\r\n\r\n".encode() + segment.read_bytes() + b"\r\n--segment--\r\n"
+    _post(port, "/v2/segments?tableName=orders", body, "multipart/form-data; boundary=segment")
+
+
+def _post(port: int, path: str, body: bytes, kind: str = "application/json") -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    try:
+        connection.request("POST", path, body, {"Content-Type": kind})
+        answer = connection.getresponse()
+        assert answer.status == 200, answer.read()
+    finally:
+        connection.close()
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port: int = taken.getsockname()[1]
+        return port

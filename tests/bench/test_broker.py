@@ -18,4 +18,9 @@ def test_a_query_gives_the_answer_of_duckdb_alone(tmp_path, name):
         announce=lambda _step: None,
     )
 
-    assert set(result.counted[0]) == {"DuckDB", "Holdfast broker", "DuckDB and 5 ms"}
+    assert set(result.counted[0]) == {
+        "DuckDB",
+        "Holdfast broker",
+        "Holdfast broker over HTTP",
+        "DuckDB and 5 ms",
+    }

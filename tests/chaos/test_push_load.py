@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from chaos.push_actors import GROUP
 from chaos.push_history import Switch, TableHistory, gone_back, mixed
-from chaos.push_load import GROUP, PushLoad
+from chaos.push_load import PushLoad
 from holdfast.model.lineage import Lineage
 
 SEED = 6

@@ -1,5 +1,6 @@
 """The pages on the push service are true: the guide runs, and every route and key is described."""
 
+import ast
 import re
 from dataclasses import fields
 
@@ -69,6 +70,32 @@ def test_every_key_of_a_pipeline_is_described():
     for section, values in (("source", Source), ("table", Destination), ("push", Publication)):
         for one in fields(values):
             assert f"`{section}.{renamed.get(one.name, one.name)}`" in page, one.name
+
+
+def test_every_code_of_an_error_is_described():
+    page = (ROOT / "docs/rest.md").read_text()
+    table = page.partition("### Codes")[2].partition("\n## ")[0]
+    listed = [
+        code
+        for line in table.splitlines()
+        if line.startswith("| `")
+        for code in re.findall(r"`([A-Z_]+)`", line.split("|")[1])
+    ]
+
+    assert sorted(listed) == sorted(_codes_in_the_source())
+
+
+def _codes_in_the_source():
+    """What errors of the service are raised with as `code`."""
+    found = set()
+    for package in ("push", "server", "config", "storage"):
+        for path in (ROOT / "src/holdfast" / package).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                for keyword in node.keywords if isinstance(node, ast.Call) else ():
+                    value = keyword.value.value if isinstance(keyword.value, ast.Constant) else None
+                    if keyword.arg == "code" and isinstance(value, str):
+                        found.add(value)
+    return found
 
 
 def test_every_key_of_the_configuration_is_described():

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
+import pytest
+
 from holdfast.config.push import HOUR_MS, PushTable
+from holdfast.errors import HoldfastError
 from holdfast.model.lineage import EntryState, Lineage, visible
 from holdfast.push import deletes, retention, reverting, uploads
 from holdfast.push import replace as replacing
@@ -207,3 +210,22 @@ class PureTable:
 
 def code_of(error: BaseException) -> object:
     return getattr(error, "facts", {}).get("code")
+
+
+def table_with(*names: str, config: PushTable = PLAIN, rules: Rules | None = None) -> PureTable:
+    table = PureTable(config=config, rules=rules or Rules())
+    if names:
+        table.upload(" ".join(names))
+    return table
+
+
+def refused(
+    code: str, call: Callable[..., object], *arguments: object, table: PureTable, **options: object
+) -> HoldfastError:
+    """The call fails with this code and leaves the table exactly as it was (L10)."""
+    before = table.state
+    with pytest.raises(HoldfastError) as caught:
+        call(*arguments, **options)
+    assert caught.value.facts.get("code") == code, caught.value
+    assert table.state is before
+    return caught.value

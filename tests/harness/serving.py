@@ -9,6 +9,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from harness.catalogs import save_together
 from holdfast.config.push import parse_table
 from holdfast.config.push_schema import parse_schema
 from holdfast.model.lineage import EntryState, Lineage, LineageEntry
@@ -119,7 +120,7 @@ class Tables:
                     ),
                 )
             )
-        self.catalog.save_group(steps)
+        save_together(self.catalog, steps)
 
     def push(self, table: str, segments_from: Sequence[str], segments: Mapping[str, pa.Table]) -> str:
         entry = self.start(table, segments_from, segments)

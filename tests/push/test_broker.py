@@ -8,46 +8,17 @@ import time
 import pyarrow as pa
 import pytest
 
-from harness.serving import ORDERS, Tables, code_of, orders, rows_of
+from harness.serving import ORDERS, code_of, orders, rows_of
 from holdfast.clock import SystemClock
 from holdfast.model.lineage import EntryState
 from holdfast.push.broker import Broker
 from holdfast.push.queries.engine import Cancellation, Work
 from holdfast.push.queries.failures import QueryError, QueryFailed
 from holdfast.push.queries.pool import PoolSettings, WorkerPool
-from holdfast.push.routing import Router, RouterSettings
+from holdfast.push.routing import Router
 from holdfast.storage.store import StoreLocation
 
 ITEMS = {**ORDERS, "schemaName": "items"}
-
-
-@pytest.fixture(scope="module")
-def deep_store(tmp_path_factory):
-    return tmp_path_factory.mktemp("deep_store")
-
-
-@pytest.fixture(scope="module")
-def pool(deep_store):
-    workers = WorkerPool(
-        StoreLocation(str(deep_store), {}),
-        PoolSettings(workers=2, spares=1, threads=1, memory_bytes=256 << 20),
-    )
-    workers.start()
-    yield workers
-    workers.close()
-
-
-@pytest.fixture
-def tables(deep_store):
-    return Tables(deep_store)
-
-
-@pytest.fixture
-def broker(tables, pool):
-    router = Router(tables.catalog, broker="Broker_localhost_8099", settings=RouterSettings(coalesce_ms=5))
-    router.start()
-    yield Broker(router, pool)
-    router.close()
 
 
 def test_an_answer_has_pinots_keys_in_pinots_order(tables, broker):

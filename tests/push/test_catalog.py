@@ -6,24 +6,30 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from harness.catalogs import (
+    CONFIG,
+    SCHEMA,
+    TABLE,
+    Reads,
+    add,
+    entry,
+    records,
+    save_together,
+    segment,
+    with_table,
+)
 from holdfast.config.push import parse_table
 from holdfast.config.push_schema import parse_schema
 from holdfast.errors import (
     InvalidRequest,
     LineageChanged,
-    Refused,
     TableDamaged,
-    TableExists,
     TableNotFound,
 )
-from holdfast.model.lineage import EntryState, Lineage, LineageEntry
+from holdfast.model.lineage import Lineage
 from holdfast.push.catalog import Catalog
-from holdfast.push.metastore.memory import MemoryMetastore
-from holdfast.push.metastore.port import Create, Remove, Replace
-from holdfast.push.metastore.sqlite import SqliteMetastore
+from holdfast.push.metastore.port import Create, Replace
 from holdfast.push.paths import (
     broker_epoch_path,
     config_path,
@@ -33,95 +39,8 @@ from holdfast.push.paths import (
     push_state_path,
     segment_path,
 )
-from holdfast.push.records import BrokerEpochs, decode_push_state, encode_push_state
-from holdfast.push.segments import Segment
-from holdfast.push.state import EntryDetails, GateOutcome, PendingDeletion, PushState
-
-TABLE = "orders_OFFLINE"
-SCHEMA = {"schemaName": "orders", "dimensionFieldSpecs": [{"name": "city", "dataType": "STRING"}]}
-CONFIG = {"tableName": "orders", "tableType": "OFFLINE"}
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def metastore(request, tmp_path):
-    store = MemoryMetastore() if request.param == "memory" else SqliteMetastore(tmp_path / "push.db", "c")
-    yield store
-    store.close()
-
-
-@pytest.fixture
-def catalog(metastore):
-    return with_table(metastore)
-
-
-def with_table(metastore):
-    catalog = Catalog(metastore, instance="Server_here_1")
-    catalog.create_schema(parse_schema(SCHEMA))
-    catalog.create_table(parse_table(CONFIG))
-    return catalog
-
-
-def segment(name, **facts):
-    return Segment(**{"name": name, "crc": 1, "docs": 2, "size_bytes": 3, "uri": f"orders/{name}", **facts})
-
-
-def entry(**facts):
-    defaults = {
-        "id": "e1",
-        "segments_from": (),
-        "segments_to": ("s1",),
-        "state": EntryState.IN_PROGRESS,
-        "changed_at_ms": 5,
-    }
-    return LineageEntry(**{**defaults, **facts})
-
-
-def add(catalog, *names):
-    before = catalog.load(TABLE)
-    after = replace(before, segments=before.segments | set(names))
-    catalog.save(before, after, added={name: segment(name) for name in names})
-
-
-def records(metastore):
-    paths = [make(TABLE) for make in (lineage_path, ideal_state_path, external_view_path, push_state_path)]
-    return metastore.read_all([*paths, config_path(TABLE), segment_path(TABLE, "s1")])
-
-
-class Loses:
-    """A metastore in which somebody else is faster: `meanwhile` happens before the first write."""
-
-    def __init__(self, inner, meanwhile):
-        self._inner = inner
-        self._meanwhile = meanwhile
-
-    def __getattr__(self, name):
-        return getattr(self._inner, name)
-
-    def write(self, changes):
-        meanwhile, self._meanwhile = self._meanwhile, lambda: None
-        meanwhile()
-        self._inner.write(changes)
-
-
-class Reads:
-    """A metastore that reads record by record; before read number `at` somebody else does something."""
-
-    def __init__(self, inner, at, meanwhile):
-        self._inner = inner
-        self._left = at
-        self._meanwhile = meanwhile
-
-    def __getattr__(self, name):
-        return getattr(self._inner, name)
-
-    def read(self, path):
-        if self._left == 0:
-            self._meanwhile()
-        self._left -= 1
-        return self._inner.read(path)
-
-    def read_all(self, paths):
-        return [self.read(path) for path in paths]
+from holdfast.push.records import BrokerEpochs
+from holdfast.push.state import EntryDetails, PendingDeletion, PushState
 
 
 def test_a_new_table_is_empty(catalog):
@@ -233,11 +152,11 @@ def test_several_tables_change_together_or_not_at_all(catalog):
     add(catalog, "s1")
 
     with pytest.raises(LineageChanged):
-        catalog.save_group(steps)
+        save_together(catalog, steps)
     assert catalog.load("items_OFFLINE").push.epoch == 0
 
     states = [catalog.load(TABLE), catalog.load("items_OFFLINE")]
-    catalog.save_group([(state, replace(state, push=PushState(epoch=5))) for state in states])
+    save_together(catalog, [(state, replace(state, push=PushState(epoch=5))) for state in states])
     assert [catalog.load(table).push.epoch for table in catalog.tables()] == [5, 5]
 
 
@@ -313,10 +232,10 @@ def test_segments_leave_the_table_and_their_metadata_stays_until_it_is_forgotten
 
     catalog.save(before, replace(before, segments=frozenset({"s2"})))
     assert catalog.load(TABLE).segments == {"s2"}
-    assert catalog.segment_names(TABLE) == ("s1", "s2")
+    assert set(catalog.all_segments(TABLE)) == {"s1", "s2"}
     catalog.forget(TABLE, ["s1", "never"])
 
-    assert catalog.segment_names(TABLE) == ("s2",)
+    assert set(catalog.all_segments(TABLE)) == {"s2"}
     assert catalog.segment(TABLE, "s1") is None
 
 
@@ -326,7 +245,7 @@ def test_thousands_of_segments_are_forgotten_in_batches(catalog):
 
     catalog.forget(TABLE, names)
 
-    assert catalog.segment_names(TABLE) == ()
+    assert catalog.all_segments(TABLE) == {}
 
 
 def test_metadata_is_replaced_where_a_crash_or_an_upload_left_some(catalog):
@@ -345,7 +264,7 @@ def test_metadata_can_go_in_the_same_step(catalog):
 
     catalog.save(before, replace(before, segments=frozenset({"s2"})), forgotten=["s1", "absent"])
 
-    assert catalog.segment_names(TABLE) == ("s2",)
+    assert set(catalog.all_segments(TABLE)) == {"s2"}
 
 
 def test_a_segment_that_no_server_holds_is_offline_until_it_comes_again(catalog, metastore):
@@ -450,234 +369,6 @@ def test_a_damaged_segment_is_named(catalog, metastore):
     assert refusal.value.facts["path"] == segment_path(TABLE, "s1")
 
 
-# Tables and schemas
-
-
-def test_a_table_is_created_once(catalog):
-    with pytest.raises(TableExists) as refusal:
-        catalog.create_table(parse_table(CONFIG))
-
-    assert refusal.value.facts["code"] == "TABLE_EXISTS"
-
-
-def test_a_table_needs_its_schema(catalog):
-    with pytest.raises(InvalidRequest) as refusal:
-        catalog.create_table(parse_table({"tableName": "items"}))
-
-    assert refusal.value.facts["code"] == "SCHEMA_NOT_FOUND"
-    assert catalog.tables() == (TABLE,)
-
-
-def test_a_table_may_name_another_schema(catalog):
-    catalog.create_table(parse_table({"tableName": "items", "segmentsConfig": {"schemaName": "orders"}}))
-
-    assert catalog.schema_of("items_OFFLINE").name == "orders"
-
-
-def test_a_schema_is_created_replaced_and_deleted(catalog):
-    other = parse_schema({**SCHEMA, "schemaName": "items"})
-    catalog.create_schema(other)
-    with pytest.raises(TableExists):
-        catalog.create_schema(other)
-    wider = parse_schema(
-        {**other.raw, "metricFieldSpecs": [{"name": "amount", "dataType": "DOUBLE"}]},
-    )
-
-    catalog.replace_schema(wider)
-    assert catalog.schema("items") == wider
-    assert catalog.schemas() == ("items", "orders")
-    catalog.delete_schema("items")
-
-    for call in (catalog.schema, catalog.delete_schema):
-        with pytest.raises(TableNotFound) as refusal:
-            call("items")
-        assert refusal.value.facts["code"] == "SCHEMA_NOT_FOUND"
-    with pytest.raises(TableNotFound):
-        catalog.replace_schema(wider)
-
-
-def test_a_schema_in_use_is_not_deleted(catalog):
-    with pytest.raises(Refused) as refusal:
-        catalog.delete_schema("orders")
-
-    assert refusal.value.facts["code"] == "SCHEMA_IN_USE"
-    assert catalog.schema("orders").raw == SCHEMA
-
-
-def test_a_schema_is_not_deleted_while_a_table_for_it_is_created(metastore):
-    catalog = Catalog(metastore)
-    catalog.create_schema(parse_schema(SCHEMA))
-    slow = Catalog(Loses(metastore, lambda: catalog.create_table(parse_table(CONFIG))))
-
-    with pytest.raises(Refused):
-        slow.delete_schema("orders")
-
-    assert catalog.schema_of(TABLE).name == "orders"
-
-
-def test_a_table_is_not_created_for_a_schema_that_was_just_deleted(metastore):
-    catalog = Catalog(metastore)
-    catalog.create_schema(parse_schema(SCHEMA))
-    slow = Catalog(Loses(metastore, lambda: catalog.delete_schema("orders")))
-
-    with pytest.raises(InvalidRequest, match="schema does not exist"):
-        slow.create_table(parse_table(CONFIG))
-
-    assert catalog.tables() == ()
-
-
-# Deletion
-
-
-def deleted(catalog):
-    names = catalog.begin_delete(TABLE, now_ms=9)
-    catalog.finish_delete(TABLE)
-    return names
-
-
-def is_gone(metastore):
-    """Only the tombstone may be left."""
-    lineage, ideal, view, tombstone, config, metadata = records(metastore)
-    return (lineage, ideal, view, config, metadata) == (None,) * 5 and decode_push_state(
-        tombstone.data
-    ) == PushState(epoch=decode_push_state(tombstone.data).epoch, deleting_since_ms=9)
-
-
-def test_j66_a_deleted_table_leaves_nothing_behind(catalog, metastore):
-    add(catalog, "s1", "s2")
-    before = catalog.load(TABLE)
-    pending = PendingDeletion(segments=("old",), epoch=1, since_ms=1, retention_ms=1)
-    catalog.save(
-        before,
-        replace(
-            before,
-            segments=frozenset({"s2"}),
-            lineage=Lineage((entry(segments_from=("gone",)),)),
-            push=PushState(epoch=1, deletions=(pending,)),
-        ),
-    )
-
-    names = deleted(catalog)
-
-    assert names == {"s1", "s2", "gone", "old"}
-    assert is_gone(metastore)
-    assert catalog.segment_names(TABLE) == ()
-    assert catalog.tables() == ()
-    catalog.create_table(parse_table(CONFIG))
-    assert catalog.load(TABLE).lineage == Lineage()
-
-
-def test_l11_a_table_that_is_created_again_goes_on_from_the_epoch_of_the_former(catalog):
-    before = catalog.load(TABLE)
-    catalog.save(before, replace(before, push=PushState(epoch=7)))
-    deleted(catalog)
-
-    catalog.create_table(parse_table(CONFIG))
-
-    assert catalog.load(TABLE).push.epoch > 7
-    assert catalog.load(TABLE).push.deleting_since_ms is None
-
-
-def test_l9_who_decided_on_a_deleted_table_does_not_change_its_successor(catalog):
-    """In ZooKeeper the records of a new table have the versions that those of the old one had."""
-    stale = catalog.load(TABLE)
-    deleted(catalog)
-    catalog.create_table(parse_table(CONFIG))
-
-    with pytest.raises(LineageChanged):
-        catalog.save(stale, replace(stale, segments=frozenset({"s1"})), added={"s1": segment("s1")})
-
-    assert catalog.load(TABLE).segments == frozenset()
-    assert catalog.segment_names(TABLE) == ()
-
-
-def test_who_finishes_a_deletion_late_does_not_touch_the_successor(catalog):
-    catalog.begin_delete(TABLE, now_ms=9)
-    assert catalog.is_being_deleted(TABLE)
-    catalog.finish_delete(TABLE)
-    catalog.create_table(parse_table(CONFIG))
-    add(catalog, "s1")
-
-    assert not catalog.is_being_deleted(TABLE)
-    catalog.finish_delete(TABLE)
-
-    assert catalog.load(TABLE).segments == {"s1"}
-    assert catalog.segment_names(TABLE) == ("s1",)
-
-
-def test_a_successor_that_is_created_while_metadata_goes_is_not_touched(metastore):
-    """Every batch of removals holds on to the tombstone it was decided by."""
-    catalog = with_table(metastore)
-    add(catalog, "s1")
-    catalog.begin_delete(TABLE, now_ms=9)
-
-    def meanwhile():
-        catalog.finish_delete(TABLE)
-        catalog.create_table(parse_table(CONFIG))
-        add(catalog, "s1")
-
-    Catalog(Loses(metastore, meanwhile)).finish_delete(TABLE)
-
-    assert catalog.load(TABLE).segments == {"s1"}
-    assert catalog.segment_names(TABLE) == ("s1",)
-
-
-def test_a_table_that_is_being_deleted_cannot_be_used_and_deletion_can_be_repeated(catalog):
-    add(catalog, "s1")
-    before = catalog.load(TABLE)
-
-    first = catalog.begin_delete(TABLE, now_ms=9)
-
-    with pytest.raises(TableNotFound, match="being deleted"):
-        catalog.load(TABLE)
-    with pytest.raises(LineageChanged):
-        catalog.save(before, replace(before, push=PushState(epoch=9)))
-    with pytest.raises(TableExists):
-        catalog.create_table(parse_table(CONFIG))
-    assert catalog.begin_delete(TABLE, now_ms=10) == first == {"s1"}
-    catalog.finish_delete(TABLE)
-    catalog.finish_delete(TABLE)
-    with pytest.raises(TableNotFound):
-        catalog.begin_delete(TABLE, now_ms=11)
-
-
-def test_a_step_that_wins_against_a_deletion_is_deleted_too(catalog, metastore):
-    slow = Catalog(Loses(metastore, lambda: add(catalog, "s1")))
-
-    names = deleted(slow)
-
-    assert names == {"s1"}
-    assert is_gone(metastore)
-
-
-def test_what_an_incomplete_deletion_left_is_told_and_can_be_deleted(catalog, metastore):
-    add(catalog, "s1")
-    metastore.write([Remove(config_path(TABLE), metastore.read(config_path(TABLE)).version)])
-
-    with pytest.raises(TableExists, match="not deleted to the end"):
-        catalog.create_table(parse_table(CONFIG))
-    assert deleted(catalog) == {"s1"}
-
-    catalog.create_table(parse_table(CONFIG))
-
-
-def test_a_damaged_table_can_be_deleted(catalog, metastore):
-    add(catalog, "s1")
-    for path_of in (lineage_path, ideal_state_path, external_view_path, push_state_path, config_path):
-        found = metastore.read(path_of(TABLE))
-        metastore.write(
-            [
-                Create(path_of(TABLE), b"garbage")
-                if found is None
-                else Replace(path_of(TABLE), b"garbage", found.version)
-            ]
-        )
-
-    assert deleted(catalog) == {"s1"}
-
-    assert is_gone(metastore)
-
-
 # Brokers
 
 
@@ -707,40 +398,3 @@ def test_a_watch_of_all_tables_tells_of_a_new_one(catalog):
     catalog.create_table(parse_table({"tableName": "more", "segmentsConfig": {"schemaName": "orders"}}))
 
     assert heard.wait(10)
-
-
-DETAILS = st.builds(
-    EntryDetails,
-    started_at_ms=st.integers(0, 2**50),
-    ended_at_ms=st.none() | st.integers(0, 2**50),
-    actor=st.just("ann"),
-    epoch=st.none() | st.integers(0, 100),
-    gates=st.lists(
-        st.builds(
-            GateOutcome, name=st.just("rows"), passed=st.booleans(), found=st.just("1"), expected=st.just("2")
-        )
-    ).map(tuple),
-    source=st.dictionaries(st.just("k"), st.just("v")),
-)
-
-
-@given(
-    state=st.builds(
-        PushState,
-        epoch=st.integers(0, 2**40),
-        details=st.dictionaries(st.uuids().map(str), DETAILS, max_size=3),
-        pins=st.dictionaries(st.integers(0, 100), st.integers(0, 2**50), max_size=3),
-        deletions=st.lists(
-            st.builds(
-                PendingDeletion,
-                segments=st.lists(st.just("s")).map(tuple),
-                epoch=st.just(1),
-                since_ms=st.just(2),
-                retention_ms=st.just(3),
-            ),
-            max_size=2,
-        ).map(tuple),
-    )
-)
-def test_the_side_record_is_read_as_it_was_written(state):
-    assert decode_push_state(encode_push_state(state)) == state

@@ -426,6 +426,19 @@ def test_a_deleted_file_stays_in_the_deleted_area_for_its_time(world):
     assert list(world.deep_store.deleted_files(TABLE)) == []
 
 
+def test_what_a_deleted_table_left_in_the_deleted_area_goes_after_its_time(world):
+    world.push(1)
+    world.controller.delete_table(TABLE, by=ANN)
+    assert len(list(world.deep_store.deleted_files(TABLE))) == 1
+
+    world.controller.run_retention_everywhere(by=ANN)
+    assert len(list(world.deep_store.deleted_files(TABLE))) == 1
+    world.clock.now += 7 * DAY_MS + 60_000
+    world.controller.run_retention_everywhere(by=ANN)
+
+    assert list(world.deep_store.deleted_files(TABLE)) == []
+
+
 def test_a_segment_that_comes_back_while_its_file_waits_keeps_the_new_file(world):
     world.controller.update_table(config(consistent=False), by=ANN)
     world.upload("a", 1)

@@ -2,31 +2,14 @@
 
 import pytest
 
-from harness.push_rules import APPEND, OPERATOR, PLAIN, REFRESH, SOMEBODY, PureTable
-from holdfast.errors import HoldfastError, InvalidRequest
+from harness.push_rules import APPEND, OPERATOR, PLAIN, REFRESH, SOMEBODY, refused, table_with
+from holdfast.errors import InvalidRequest
 from holdfast.model.lineage import EntryState
 from holdfast.push.reports import Caller
 from holdfast.push.rules import PINOT, Rules
 from holdfast.push.state import GateOutcome
 
 IN_PROGRESS, COMPLETED, REVERTED = EntryState
-
-
-def refused(code, call, *arguments, table, **options):
-    """The call fails with this code and leaves the table exactly as it was (L10)."""
-    before = table.state
-    with pytest.raises(HoldfastError) as caught:
-        call(*arguments, **options)
-    assert caught.value.facts.get("code") == code
-    assert table.state is before
-    return caught.value
-
-
-def table_with(*names, config=PLAIN, rules=None):
-    table = PureTable(config=config, rules=rules or Rules())
-    if names:
-        table.upload(" ".join(names))
-    return table
 
 
 # Start

@@ -4,30 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from harness.push_rules import OPERATOR, PLAIN, REFRESH, SOMEBODY, PureTable
-from holdfast.errors import HoldfastError
+from harness.push_rules import OPERATOR, PLAIN, REFRESH, SOMEBODY, refused, table_with
 from holdfast.model.lineage import EntryState
 from holdfast.push.reports import Caller
-from holdfast.push.rules import PINOT, Rules
+from holdfast.push.rules import PINOT
 
 IN_PROGRESS, COMPLETED, REVERTED = EntryState
 MANY = replace(PLAIN, retained_snapshots=5)
-
-
-def refused(code, call, *arguments, table, **options):
-    before = table.state
-    with pytest.raises(HoldfastError) as caught:
-        call(*arguments, **options)
-    assert caught.value.facts.get("code") == code, caught.value
-    assert table.state is before
-    return caught.value
-
-
-def table_with(*names, config=PLAIN, rules=None):
-    table = PureTable(config=config, rules=rules or Rules())
-    if names:
-        table.upload(" ".join(names))
-    return table
 
 
 def test_an_open_push_is_reverted_only_by_force():

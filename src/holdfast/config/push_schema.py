@@ -23,6 +23,13 @@ class DataType(StrEnum):
     JSON = "JSON"
     BYTES = "BYTES"
 
+    @property
+    def is_number(self) -> bool:
+        return self in _NUMBERS
+
+
+_NUMBERS = frozenset({DataType.INT, DataType.LONG, DataType.FLOAT, DataType.DOUBLE, DataType.BIG_DECIMAL})
+
 
 class FieldKind(StrEnum):
     DIMENSION = "DIMENSION"

@@ -68,4 +68,4 @@ def _entry(id: str, elements: Sequence[str]) -> LineageEntry:  # noqa: A002  # t
 
 
 def _names(joined: str) -> tuple[str, ...]:
-    return tuple(name for name in joined.split(",") if name)
+    return tuple(filter(None, joined.split(",")))

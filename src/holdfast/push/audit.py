@@ -108,6 +108,25 @@ def read_audit(
     return tuple(found)
 
 
+def epoch_at(metastore: Metastore, table: str, at_ms: int, *, current: int) -> int | None:
+    """The epoch that queries saw at a moment; None if the audit does not tell for certain.
+
+    Uploads into what queries see may raise the epoch without a record: where
+    two records do not join, or the newest and the `current` epoch, the time
+    between them is unknown.
+    """
+    next_epoch = current
+    for name in reversed(metastore.children(audit_path(table))):
+        versioned = metastore.read(f"{audit_path(table)}/{name}")
+        if versioned is None:
+            return None  # Trimmed this moment, and with it everything older.
+        record = _decode(table, name, versioned.data)
+        if record.at_ms <= at_ms:
+            return record.epoch_after if record.epoch_after == next_epoch else None
+        next_epoch = record.epoch_before
+    return None
+
+
 def check_chain(metastore: Metastore, table: str, push: PushState) -> int:
     """How many records there are; `TableDamaged` if one was changed or is missing in between."""
     names = metastore.children(audit_path(table))

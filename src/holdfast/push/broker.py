@@ -6,22 +6,24 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
-
-from sqlglot import exp
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.config.push import raw_name
 from holdfast.errors import HoldfastError
+from holdfast.push.queries.columns import Column
 from holdfast.push.queries.engine import Cancellation, Engine, Work
 from holdfast.push.queries.failures import QueryError, QueryFailed
-from holdfast.push.queries.gate import admit, tables_of
+from holdfast.push.queries.gate import admit
 from holdfast.push.queries.options import QueryOptions, Statement, read_statement
 from holdfast.push.queries.results import Facts, as_failed, explanation, response, result_table
 from holdfast.push.queries.translate import DEFAULT_LIMIT, Translation, translate
 from holdfast.push.routing import Lease, Router, RoutingSnapshot
 
 log = logging.getLogger(__name__)
+
+_KNOWN_STATEMENTS = 256
 
 
 class Principal(Protocol):
@@ -112,13 +114,13 @@ class Broker:
         For gates: `QueryFailed` if there is no answer, or more than one value.
         """
         statement = read_statement(sql, {}, max_timeout_ms=self._settings.max_timeout_ms)
-        tree = admit(statement.sql)
+        admitted = admit(statement.sql)
         with self._router.take_segments(table, segments) as lease:
             snapshot = lease.snapshots[table]
             _check_available({"snapshot": snapshot})
             translation = translate(
-                tree,
-                {name: snapshot.columns for name in tables_of(tree) if name.lower() == "snapshot"},
+                admitted.tree,
+                {name: snapshot.columns for name in admitted.tables if name.lower() == "snapshot"},
                 null_handling=True,
                 max_rows=self._settings.max_rows,
             )
@@ -170,14 +172,14 @@ class Broker:
         statement = read_statement(sql, options, max_timeout_ms=self._settings.max_timeout_ms)
         query.options = statement.options
         deadline_s = began_s + statement.options.timeout_ms / 1000
-        tree = admit(statement.sql)
-        tables = self._resolved(tables_of(tree), principal, database)
+        admitted = admit(statement.sql)
+        tables = self._resolved(admitted.tables, principal, database)
         with self._taken(tables, statement.options, deadline_s) as lease:
             snapshots = {name: lease.snapshots[table] for name, table in tables.items()}
             query.saw(lease.snapshots)
             self._check_quotas(lease.snapshots)
             missing = _check_available(snapshots, allow_partial=statement.options.allow_partial)
-            translation = self._translated(tree, snapshots, statement)
+            translation = self._translated(snapshots, statement)
             if statement.is_explain:
                 seen = {name: (len(one.segments), one.epoch) for name, one in snapshots.items()}
                 table = explanation(translation.sql, seen, translation.limit)
@@ -208,13 +210,15 @@ class Broker:
 
     def _taken(self, tables: Mapping[str, str], options: QueryOptions, deadline_s: float) -> Lease:
         typed = tuple(dict.fromkeys(tables.values()))
-        if options.as_of_epoch is None and options.entry_id is None:
+        if options.as_of_epoch is None and options.entry_id is None and options.as_of_ms is None:
             return self._router.take(typed, at_least=self._at_least(typed, options), deadline_s=deadline_s)
         if len(typed) != 1:
             raise QueryFailed(
                 QueryError.QUERY_VALIDATION, "an earlier snapshot is read of one table at a time"
             )
-        return self._router.take_as_of(typed[0], epoch=options.as_of_epoch, entry_id=options.entry_id)
+        return self._router.take_as_of(
+            typed[0], epoch=options.as_of_epoch, entry_id=options.entry_id, at_ms=options.as_of_ms
+        )
 
     def _at_least(self, tables: Sequence[str], options: QueryOptions) -> dict[str, int]:
         needed: dict[str, int] = {}
@@ -241,19 +245,14 @@ class Broker:
                     limit=rate,
                 )
 
-    def _translated(
-        self, tree: exp.Expr, snapshots: Mapping[str, RoutingSnapshot], statement: Statement
-    ) -> Translation:
-        try:
-            return translate(
-                tree,
-                {name: snapshot.columns for name, snapshot in snapshots.items()},
-                null_handling=statement.options.null_handling,
-                max_rows=self._settings.max_rows,
-                default_limit=self._settings.default_limit,
-            )
-        except RecursionError:
-            raise QueryFailed(QueryError.SQL_PARSING, "the statement is nested too deeply") from None
+    def _translated(self, snapshots: Mapping[str, RoutingSnapshot], statement: Statement) -> Translation:
+        return _translation(
+            statement.sql,
+            tuple((name, snapshot.columns) for name, snapshot in snapshots.items()),
+            null_handling=statement.options.null_handling,
+            max_rows=self._settings.max_rows,
+            default_limit=self._settings.default_limit,
+        )
 
     def _work(self, translation: Translation, snapshots: Mapping[str, RoutingSnapshot]) -> Work:
         return Work(
@@ -273,6 +272,28 @@ class Broker:
         finally:
             with self._lock:
                 self._running.pop(request_id, None)
+
+
+@lru_cache(maxsize=_KNOWN_STATEMENTS)
+def _translation(
+    sql: str,
+    tables: tuple[tuple[str, tuple[Column, ...]], ...],
+    *,
+    null_handling: bool,
+    max_rows: int,
+    default_limit: int,
+) -> Translation:
+    """Worked out once for a text and the schemas that it meets."""
+    try:
+        return translate(
+            admit(sql).tree,
+            dict(tables),
+            null_handling=null_handling,
+            max_rows=max_rows,
+            default_limit=default_limit,
+        )
+    except RecursionError:
+        raise QueryFailed(QueryError.SQL_PARSING, "the statement is nested too deeply") from None
 
 
 class _Query:

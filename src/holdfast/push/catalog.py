@@ -184,13 +184,6 @@ class Catalog:
         changes = self.changes(before, after, added=added, forgotten=forgotten)
         self.metastore.write([*changes, *extra])
 
-    def save_group(
-        self, steps: Sequence[tuple[TableState, TableState]], *, extra: Sequence[Change] = ()
-    ) -> None:
-        """As `save` for several tables: all of them or none."""
-        changes = [change for before, after in steps for change in self.changes(before, after)]
-        self.metastore.write([*changes, *extra])
-
     def changes(
         self,
         before: TableState,
@@ -317,9 +310,6 @@ class Catalog:
         """Every segment with metadata, whether or not it is in the table any more."""
         found = self.metastore.read_children(segments_path(table))
         return {name: self._segment(table, name, record) for name, record in found.items()}
-
-    def segment_names(self, table: str) -> tuple[str, ...]:
-        return self.metastore.children(segments_path(table))
 
     def forget(self, table: str, names: Iterable[str]) -> None:
         """Remove the metadata of segments that left the table and whose files are gone."""

@@ -8,8 +8,8 @@ of controllers may run on one metastore.
 import logging
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Any
 
 from holdfast.clock import Clock
 from holdfast.config.gates import Gate, parse_gates
-from holdfast.config.push import PushTable, parse_table, raw_name
+from holdfast.config.push import PushTable, parse_table, raw_name, typed_name
 from holdfast.config.push_schema import incompatibilities, parse_schema
 from holdfast.errors import Conflict, HoldfastError, InvalidRequest, Refused, TableNotFound
 from holdfast.model.lineage import EntryState, Lineage, LineageEntry
@@ -35,6 +35,7 @@ from holdfast.push.drafts import digest_of, reverted_entry, unknown_entry
 from holdfast.push.gates import Ask, evaluate
 from holdfast.push.ingest import Ingest
 from holdfast.push.leases import check_lease, lease_expires_at_ms
+from holdfast.push.parts import check_inside, check_part, segments_in
 from holdfast.push.payloads import (
     Payload,
     batch_payload,
@@ -139,9 +140,11 @@ class Controller:
                 cause="; ".join(broken),
                 code="SCHEMA_INCOMPATIBLE",
             )
+        self._announce(typed_name(parsed.name), "change schema", by=by)
         self._catalog.replace_schema(parsed)
 
     def delete_schema(self, name: str, *, by: Caller) -> None:
+        """Only of a schema that no table uses, so there is no audit to tell of it."""
         self._catalog.delete_schema(name)
 
     def create_table(self, config: Mapping[str, Any], *, by: Caller) -> PushTable:
@@ -161,6 +164,7 @@ class Controller:
 
     def delete_table(self, table: str, *, retention_ms: int | None = None, by: Caller) -> None:
         """Take the table away from queries at once; `Conflict` if its files must wait for brokers."""
+        self._announce(table, "delete table", by=by)
         polls = iter(range(_BROKERS_LEAVE_MS // _POLL_MS))
 
         def wait() -> bool:
@@ -208,7 +212,7 @@ class Controller:
                 return unchanged(state, before)
             decision = replacing.start(
                 state,
-                request,
+                self._resolved(state, request),
                 entry_id=entry_id,
                 now_ms=self._clock.now_ms(),
                 by=by,
@@ -222,8 +226,10 @@ class Controller:
 
         done = self._transactions.run(table, decide, by=by, dry_run=dry_run)
         opened = done.decision.entry_ids[0]
+        entry = done.after.lineage.entry(opened)
         return Started(
             entry_id=opened,
+            segments_from=() if entry is None else entry.segments_from,
             changes=self._sized(done),
             lease_token="" if done.already else token,
             lease_expires_at_ms=lease_expires_at_ms(done.after, opened),
@@ -320,6 +326,18 @@ class Controller:
             for table, entry_id in entries.items()
         }
         return self._group(decisions, dry_run=dry_run, by=by)
+
+    def wait_for_cleanup(self, table: str, names: Collection[str], *, within_ms: int) -> tuple[str, ...]:
+        """Wait until the files of segments that left the table are gone; those that are not by then."""
+        left = frozenset(names)
+        for _ in range(within_ms // _POLL_MS):
+            self.finish_deletions(table)
+            waiting = self._catalog.load(table).push.deletions
+            left = left.intersection(name for one in waiting for name in one.segments)
+            if not left:
+                break
+            self._wait(_POLL_MS / 1000)
+        return tuple(sorted(left))
 
     def heartbeat(self, table: str, entry_id: str, *, lease_token: str, by: Caller) -> int:
         """Renew the lease of a push; when it runs out, in milliseconds since the epoch."""
@@ -552,7 +570,9 @@ class Controller:
         """One pass over every table, only on the controller that leads; the others return at once."""
         if not self._catalog.metastore.claim(_LEADER, self._owner):
             return ()
-        return tuple(report for table in self.tables() for report in self._pass_over(table, by))
+        reports = tuple(report for table in self.tables() for report in self._pass_over(table, by))
+        self._upkeep.empty_deleted_areas()
+        return reports
 
     def finish_deletions(self, table: str, *, by: Caller = _SERVICE) -> tuple[str, ...]:
         """Delete files that no broker reads any more; cheap when there are none."""
@@ -598,7 +618,20 @@ class Controller:
             lease=lease,
             override_gates=override_gates,
         )
+        part = details_of(state, entry_id).part
+        published = decision.after.lineage.entry(entry_id)
+        if part is not None and published is not None and not decision.already:
+            names = published.segments_to
+            check_inside(part, self._catalog.segments(state.table, names), names)
         return _step(decision, "end with gates overridden" if override_gates else "end")
+
+    def _resolved(self, state: TableState, request: StartRequest) -> StartRequest:
+        """The request with the segments that lie in its part, of the moment it is decided on."""
+        if request.part is None:
+            return request
+        check_part(request.part)
+        known = self._catalog.segments(state.table, state.visible)
+        return replace(request, segments_from=segments_in(request.part, known, state.visible))
 
     def _reverted(
         self, state: TableState, *, entry_id: str, force: bool, only_open: bool = False, by: Caller
@@ -751,6 +784,11 @@ class Controller:
             return Step(decision=Decision(after=state), operation=operation, is_written=True)
 
         self._transactions.run(table, decide, by=by)
+
+    def _announce(self, table: str, operation: str, *, by: Caller) -> None:
+        """Put into the audit what is about to be done and cannot be written in one step with it."""
+        with suppress(TableNotFound):
+            self._note(table, operation, by=by)
 
     def _switched(self, done: Done) -> Switched:
         return Switched(

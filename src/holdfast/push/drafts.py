@@ -6,7 +6,7 @@ from hashlib import sha256
 from types import MappingProxyType
 
 from holdfast.errors import Conflict, InvalidRequest, Refused
-from holdfast.model.lineage import EntryState, Lineage, LineageEntry, visible
+from holdfast.model.lineage import EntryState, Lineage, LineageEntry
 from holdfast.push.reports import Caller, Changes
 from holdfast.push.rules import Decision, Rules
 from holdfast.push.snapshots import details_of
@@ -75,10 +75,11 @@ class Draft:
         removed = tuple(self._removed)
         lineage = Lineage(ordered(self.entries.values()), before.lineage.custom)
         segments = before.segments.difference(removed) if removed else before.segments
+        after = replace(before, lineage=lineage, segments=segments)
         epoch = self._epoch
         # Brokers acknowledge epochs, and the files wait for that: a removal needs one of its own
         # even when the segments were hidden, for somebody may be reading an older snapshot.
-        if epoch == before.push.epoch and (removed or before.visible != visible(segments, lineage)):
+        if epoch == before.push.epoch and (removed or before.visible != after.visible):
             epoch += 1
         deletions = before.push.deletions
         if removed or self._reaped:
@@ -98,8 +99,7 @@ class Draft:
             origin=self.origin,
             pins=self.pins,
         )
-        after = replace(before, lineage=lineage, segments=segments, push=push)
-        return Decision(after=after, removed=removed, entry_ids=entry_ids)
+        return Decision(after=after.with_push(push), removed=removed, entry_ids=entry_ids)
 
 
 def changes(before: TableState, decision: Decision) -> Changes:

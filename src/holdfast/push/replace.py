@@ -77,6 +77,7 @@ def start(
         exclusive=exclusive,
         gates_required=request.gates_required,
         source=request.source,
+        part=request.part,
         renewed_at_ms=now_ms if request.lease_ms else None,
         full=full,
         lease=lease,

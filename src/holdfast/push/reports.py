@@ -46,6 +46,8 @@ class Changes:
 class Started:
     entry_id: str
     changes: Changes
+    segments_from: tuple[str, ...] = ()
+    """What it replaces, as named or as found in the part that was asked for."""
     lease_token: str = ""
     lease_expires_at_ms: int | None = None
     preflight: "Preflight | None" = None

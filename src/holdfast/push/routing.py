@@ -20,6 +20,7 @@ from holdfast.clock import Clock, SystemClock, Timer
 from holdfast.config.push import PushTable, raw_name
 from holdfast.errors import Conflict, HoldfastError, StorageUnavailable, TableNotFound
 from holdfast.model.lineage import EntryState, LineageEntry, visible
+from holdfast.push.audit import epoch_at
 from holdfast.push.catalog import Catalog
 from holdfast.push.paths import SCHEMAS, ideal_state_path, lineage_path, push_state_path
 from holdfast.push.queries.columns import Column, columns_of
@@ -222,7 +223,14 @@ class Router:
                 if behind:
                     self._changed.wait(min(_LOOK_AGAIN_S, max(0.0, deadline_s - time.monotonic())))
 
-    def take_as_of(self, table: str, *, epoch: int | None = None, entry_id: str | None = None) -> Lease:
+    def take_as_of(
+        self,
+        table: str,
+        *,
+        epoch: int | None = None,
+        entry_id: str | None = None,
+        at_ms: int | None = None,
+    ) -> Lease:
         """A retained snapshot, or what an open entry would show, without switching to it."""
         self._check_connected()
         with self._lock:
@@ -230,7 +238,10 @@ class Router:
             lease = self._leased({table: self._current(table)})
         try:
             state = self._catalog.load(table)
-            chosen = _named(state, entry_id) if entry_id is not None else _at(state, epoch)
+            if entry_id is not None:
+                chosen = _named(state, entry_id)
+            else:
+                chosen = _at(state, epoch if at_ms is None else self._epoch_at(state, at_ms))
             built = _snapshot(self._catalog, state, chosen[0], self._clock.now_ms())
             lease.snapshots = MappingProxyType({table: replace(built, epoch=chosen[1])})
             return lease
@@ -240,6 +251,18 @@ class Router:
         except BaseException:
             lease.release()
             raise
+
+    def _epoch_at(self, state: TableState, at_ms: int) -> int:
+        found = epoch_at(self._catalog.metastore, state.table, at_ms, current=state.push.epoch)
+        if found is None:
+            raise QueryFailed(
+                QueryError.QUERY_VALIDATION,
+                "it is not known what queries saw then",
+                table=raw_name(state.table),
+                at_ms=at_ms,
+                hint="name a snapshot by asOfEpoch",
+            )
+        return found
 
     def take_segments(self, table: str, names: Iterable[str]) -> Lease:
         """Any segments of the table, hidden ones included."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 
-from holdfast.push.state import TableState
+from holdfast.push.state import Part, TableState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +49,8 @@ PINOT = Rules(**{each.name: each.name == "locks_deletes" for each in fields(Rule
 class StartRequest:
     segments_from: tuple[str, ...] = ()
     segments_to: tuple[str, ...] = ()
+    part: Part | None = None
+    """Replace whatever lies in this part, instead of named segments."""
     force: bool = False
     """Revert open pushes that overlap, and make room."""
     takeover: bool = False

@@ -5,9 +5,10 @@ of the protocol is a pure function from one `TableState` to the next.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
+from typing import Self
 
 from holdfast.config.push import PushTable
 from holdfast.model.lineage import EntryState, Lineage, visible
@@ -21,6 +22,17 @@ class GateOutcome:
     passed: bool
     found: str
     expected: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A part of a table: the rows of a time range, or of one value of a column, or of both."""
+
+    start_ms: int | None = None
+    end_ms: int | None = None
+    """Exclusive."""
+    column: str = ""
+    value: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +63,8 @@ class EntryDetails:
     """Digest of the token that its uploads and its end must present; empty: none was asked for."""
     lease_ms: int = 0
     """How long the lease holds after each sign of life."""
+    part: Part | None = None
+    """The part of the table that it replaces, if that is how it was asked for."""
     gated: str = ""
     """Digest of what the gates looked at; an upload or another list of segments makes it stale."""
 
@@ -130,3 +144,10 @@ class TableState:
     def visible(self) -> frozenset[str]:
         """What queries see. There may be a hundred thousand, so it is worked out once."""
         return visible(self.segments, self.lineage)
+
+    def with_push(self, push: PushState) -> Self:
+        """The table with another side record. What queries see is the same, and not worked out again."""
+        other = replace(self, push=push)
+        if "visible" in self.__dict__:
+            other.__dict__["visible"] = self.visible
+        return other

@@ -167,7 +167,7 @@ class Transactions:
             created, head = creation(after.table, record)
             push = replace(push, audit_count=record.number, audit_head=head)
             extra.append(created)
-        return replace(after, push=push), extra
+        return after.with_push(push), extra
 
     def _lock(self, table: str) -> threading.RLock:
         with self._guard:

@@ -137,6 +137,10 @@ class Upkeep:
         # Between the look and the fence a file may have been registered.
         return tuple(self._orphans_among(table, candidates))
 
+    def empty_deleted_areas(self) -> int:
+        """Of all tables, those included that are gone and that nobody else looks after."""
+        return sum(map(self.empty_deleted_area, self._deep_store.tables_with_deleted_files()))
+
     def empty_deleted_area(self, table: str) -> int:
         expired = self._deep_store.expired(raw_name(table), now_ms=self._clock.now_ms())
         self._deep_store.remove_deleted(expired)

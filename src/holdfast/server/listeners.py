@@ -34,7 +34,8 @@ class Bound:
 def bind(listener: Listener, *, name: str, is_tls: bool) -> Bound:
     """Take the port before anything else is started; 0 takes any that is free."""
     family = socket.AF_INET6 if ":" in listener.host else socket.AF_INET
-    taken = socket.socket(family, socket.SOCK_STREAM)
+    # The protocol is named because asyncio sends small answers at once only on sockets that say TCP.
+    taken = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         taken.bind((listener.host, listener.port))

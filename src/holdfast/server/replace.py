@@ -1,5 +1,7 @@
 """Routes of the protocol: start, end, revert, and what goes beyond Pinot's three calls."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -9,11 +11,13 @@ from holdfast.config.server import Role
 from holdfast.errors import InvalidRequest
 from holdfast.model.lineage import EntryState, LineageEntry
 from holdfast.push.leases import lease_expires_at_ms
+from holdfast.push.moments import moment_ms
 from holdfast.push.reports import Switched
 from holdfast.push.rules import StartRequest, Target
 from holdfast.push.snapshots import details_of
-from holdfast.push.state import TableState
+from holdfast.push.state import Part, TableState
 from holdfast.server.auth import Access, On
+from holdfast.server.end_jobs import EndJob
 from holdfast.server.endpoints import (
     DATABASE_HEADER,
     DRY_RUN,
@@ -28,6 +32,7 @@ from holdfast.server.endpoints import (
     Reply,
     flag,
     header,
+    path_parameter,
 )
 from holdfast.server.service import Service
 from holdfast.server.shapes import (
@@ -41,10 +46,24 @@ from holdfast.server.table_names import offline_name, qualified
 
 _ONLINE_WITHIN_MS = 600_000
 _BROKERS_WITHIN_MS = 60_000
+_CLEANUP_WITHIN_MS = 60_000
 _WAIT_MAX_MS = 3_600_000
 _LEASE_MS = 600_000
 _LEASE_MS_MIN = 1_000
 _EPOCH_HEADER = "X-Snapshot-Epoch"
+
+
+class PartitionBody(msgspec.Struct, frozen=True):
+    column: str
+    value: str
+
+
+class PartBody(msgspec.Struct, rename="camel", frozen=True):
+    """The part of the table that a push replaces; all of its segments lie in it, or outside."""
+
+    time_range: tuple[str | int, str | int] | None = None
+    """From, and to without it: milliseconds, or ISO times, of UTC unless they say."""
+    partition: PartitionBody | None = None
 
 
 class StartBody(msgspec.Struct, rename="camel", frozen=True):
@@ -52,6 +71,8 @@ class StartBody(msgspec.Struct, rename="camel", frozen=True):
 
     segments_from: list[str] | None = None
     segments_to: list[str] | None = None
+    replace: PartBody | None = None
+    """Instead of segmentsFrom."""
     custom_map: dict[str, str] | None = None
     """Passed over, as in Pinot; what Holdfast keeps beside an entry is `source` and `note`."""
     source: dict[str, str] | None = None
@@ -82,7 +103,9 @@ class ValidateBody(msgspec.Struct, frozen=True):
 
 def start(service: Service, call: Call) -> Reply:
     body = call.read(StartBody)
-    if not body.segments_from and not body.segments_to:
+    if body.replace is not None and body.segments_from:
+        raise InvalidRequest("segmentsFrom and replace exclude each other", code="BODY_INVALID")
+    if not body.segments_from and not body.segments_to and body.replace is None:
         raise InvalidRequest(
             "there is nothing to replace and nothing to add", code="NOTHING_TO_REPLACE",
             hint="name segmentsFrom, segmentsTo or both",
@@ -94,6 +117,7 @@ def start(service: Service, call: Call) -> Reply:
         StartRequest(
             segments_from=tuple(body.segments_from or ()),
             segments_to=tuple(body.segments_to or ()),
+            part=None if body.replace is None else _part(body.replace),
             force=call.flag("forceCleanup"),
             takeover=call.flag("takeover") and call.may(Role.OPERATE, table),
             exclusive=None if call.text("exclusive") is None else call.flag("exclusive"),
@@ -107,6 +131,12 @@ def start(service: Service, call: Call) -> Reply:
         by=service.caller(call, table),
     )
     document: dict[str, Any] = {"segmentLineageEntryId": started.entry_id}
+    if call.flag("waitForCleanup") and not is_dry_run:
+        within_ms = _wait(call, "cleanupTimeoutMs", _CLEANUP_WITHIN_MS)
+        left = service.controller.wait_for_cleanup(table, started.changes.removed, within_ms=within_ms)
+        document["notCleanedUp"] = list(left)
+    if body.replace is not None:
+        document["segmentsFrom"] = list(started.segments_from)
     if started.lease_token:
         document |= {"leaseToken": started.lease_token, "leaseExpiresAt": started.lease_expires_at_ms}
     if started.preflight is not None:
@@ -121,7 +151,8 @@ def end(service: Service, call: Call) -> Reply:
     table = offline_name(call.table, call.kind(is_needed=True))
     is_dry_run = call.flag("dryRun")
     waits = call.flag("waitForBrokers")
-    switched = service.controller.end_replace(
+    run = partial(
+        service.controller.end_replace,
         table,
         call.needed("segmentLineageEntryId"),
         segments_to=tuple(body.segments_to or ()),
@@ -133,11 +164,42 @@ def end(service: Service, call: Call) -> Reply:
         dry_run=is_dry_run,
         by=service.caller(call, table),
     )
+    if call.flag("async") and not is_dry_run:
+        asked = EndJob(id=call.request_id, table=table, entry_id=call.needed("segmentLineageEntryId"))
+        return Reply(document={"jobId": service.ends.begin(asked, run).id})
+    switched = run()
     if is_dry_run:
         return Reply(document=switched_document(switched, is_dry_run=True))
     if waits:
         return _published(switched, {"epoch": switched.epoch, "brokers": dict(switched.brokers)})
     return _published(switched)
+
+
+def end_job(service: Service, call: Call) -> Reply:
+    """How an end goes that was asked for with `async`."""
+    job = service.ends.find(call.needed("id"))
+    if job is None or not call.may(Role.READ, job.table):
+        raise InvalidRequest(
+            "there is no such job", job=call.needed("id")[:80], code="JOB_NOT_FOUND",
+            hint="it may have been another process's: look at the lineage, or end the push again",
+        )  # fmt: skip
+    document: dict[str, Any] = {
+        "jobId": job.id,
+        "table": job.table,
+        "segmentLineageEntryId": job.entry_id,
+        "state": job.state,
+    }
+    if job.state == "RUNNING":
+        state = service.controller.state(job.table)
+        entry = state.lineage.entry(job.entry_id)
+        named = frozenset(entry.segments_to) if entry is not None else frozenset[str]()
+        document["segments"] = len(named)
+        document["online"] = len((named & state.segments) - state.offline)
+    if job.epoch is not None:
+        document["epoch"] = job.epoch
+    if job.error:
+        document |= {"error": job.error, "errorCode": job.error_code}
+    return Reply(document=document)
 
 
 def revert(service: Service, call: Call) -> Reply:
@@ -185,27 +247,15 @@ def redo(service: Service, call: Call) -> Reply:
 
 
 def end_group(service: Service, call: Call) -> Reply:
-    entries = _group(call)
-    is_dry_run = call.flag("dryRun")
-    switched = service.controller.end_group(
-        entries,
-        override_gates=call.flag("override"),
-        dry_run=is_dry_run,
-        by=service.caller(call, min(entries, key=lambda table: call.principal.role_on(table) or 0)),
+    return _switched_group(
+        service, call, partial(service.controller.end_group, override_gates=call.flag("override"))
     )
-    return Reply(document={"tables": _by_table(switched, is_dry_run=is_dry_run)})
 
 
 def revert_group(service: Service, call: Call) -> Reply:
-    entries = _group(call)
-    is_dry_run = call.flag("dryRun")
-    switched = service.controller.revert_group(
-        entries,
-        force=call.flag("forceRevert"),
-        dry_run=is_dry_run,
-        by=service.caller(call, min(entries, key=lambda table: call.principal.role_on(table) or 0)),
+    return _switched_group(
+        service, call, partial(service.controller.revert_group, force=call.flag("forceRevert"))
     )
-    return Reply(document={"tables": _by_table(switched, is_dry_run=is_dry_run)})
 
 
 def heartbeat(service: Service, call: Call) -> Reply:
@@ -359,6 +409,24 @@ def _findings(service: Service, call: Call, *, fix: bool) -> Reply:
     )
 
 
+def _part(body: PartBody) -> Part:
+    start_ms, end_ms = (None, None) if body.time_range is None else map(_moment, body.time_range)
+    named = body.partition
+    return Part(
+        start_ms=start_ms,
+        end_ms=end_ms,
+        column="" if named is None else named.column,
+        value="" if named is None else named.value,
+    )
+
+
+def _moment(given: str | int) -> int:
+    try:
+        return given if isinstance(given, int) else moment_ms(given)
+    except (ValueError, OverflowError):
+        raise InvalidRequest("not a time", value=str(given)[:80], code="PART_INVALID") from None
+
+
 def _group(call: Call) -> dict[str, str]:
     """Entries by typed table; each table checked, because only the body names them."""
     entries: dict[str, str] = {}
@@ -374,8 +442,14 @@ def _group(call: Call) -> dict[str, str]:
     return entries
 
 
-def _by_table(switched: dict[str, Switched], *, is_dry_run: bool) -> dict[str, Any]:
-    return {table: switched_document(one, is_dry_run=is_dry_run) for table, one in switched.items()}
+def _switched_group(service: Service, call: Call, switch: Callable[..., dict[str, Switched]]) -> Reply:
+    entries = _group(call)
+    is_dry_run = call.flag("dryRun")
+    # An operator of all of them, or of none: the table on which the caller may least decides.
+    least = min(entries, key=lambda table: call.principal.role_on(table) or 0)
+    switched = switch(entries, dry_run=is_dry_run, by=service.caller(call, least))
+    tables = {table: switched_document(one, is_dry_run=is_dry_run) for table, one in switched.items()}
+    return Reply(document={"tables": tables})
 
 
 def _published(switched: Switched, document: dict[str, Any] | None = None) -> Reply:
@@ -437,6 +511,8 @@ ENDPOINTS = (
             flag("lease", "Ask for a lease, which heartbeats, uploads and the end must present."),
             Parameter("leaseMs", "How long it holds after each sign of life.", kind="integer"),
             Parameter("expectedBytes", "Refuse at once if so many bytes will not fit.", kind="integer"),
+            flag("waitForCleanup", "Answer when the files that forceCleanup let go are deleted."),
+            Parameter("cleanupTimeoutMs", "How long to wait for that.", kind="integer"),
         ),
         body=BodyKind.JSON, body_type=StartBody, body_about="What to replace by what.",
         answer=Answer(about="The entry is open.", schema={
@@ -455,6 +531,7 @@ ENDPOINTS = (
             Parameter("onlineTimeoutMs", "How long to wait for the segments to be online.", kind="integer"),
             flag("waitForBrokers", "Answer when every broker has switched."),
             Parameter("brokerTimeoutMs", "How long to wait for that.", kind="integer"),
+            flag("async", "Answer at once with a jobId, and wait in the background."),
         ),
         body=BodyKind.OPTIONAL_JSON, body_type=EndBody, body_about="A subset of the announced segments.",
         answer=Answer(about="Published. The body is empty, unless brokers were waited for."),
@@ -507,6 +584,13 @@ ENDPOINTS = (
         parameters=(*_CHANGING, DRY_RUN, flag("forceRevert", "Also give up pushes that are still open.")),
         body=BodyKind.JSON, body_type=list[GroupEntry], body_about="One entry for each table.",
         answer=Answer(about="What changed.", schema=OBJECT), refusals=_RULES,
+    ),
+    Endpoint(
+        method="GET", path="/lineage/jobs/{id}", name="GetEndJob", access=Access(Role.READ, On.SOME),
+        handle=end_job, about="How an end goes that was asked for with async.",
+        parameters=(path_parameter("id", "The jobId."),),
+        answer=Answer(about="RUNNING, DONE or FAILED.", schema=OBJECT),
+        refusals={404: "No such job is known to this process."},
     ),
     Endpoint(
         method="POST", path="/segments/{table}/heartbeat", name="Heartbeat", access=Access(Role.WRITE),

@@ -27,6 +27,7 @@ from holdfast.push.rules import Rules
 from holdfast.push.snapshots import snapshots
 from holdfast.server.app import build_app
 from holdfast.server.auth import Authenticator
+from holdfast.server.end_jobs import EndJobs
 from holdfast.server.limits import RateLimit, Slots
 from holdfast.server.listeners import Bound, Listeners, bind
 from holdfast.server.metrics import Metrics, TableFigures
@@ -144,6 +145,7 @@ def open_service(
         calls=Slots(_CALLS_AT_ONCE, "requests"),
         queries=Slots(limits.concurrent_queries, "queries"),
         metrics=Metrics(lambda: _figures(catalog, clock)),
+        ends=EndJobs(),
         started_at_ms=clock.elapsed_ms(),
     )
 

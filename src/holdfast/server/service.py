@@ -10,6 +10,7 @@ from holdfast.push.controller import Controller
 from holdfast.push.deep_store import DeepStore
 from holdfast.push.reports import Caller
 from holdfast.server.auth import Authenticator
+from holdfast.server.end_jobs import EndJobs
 from holdfast.server.endpoints import Call
 from holdfast.server.limits import RateLimit, Slots
 from holdfast.server.metrics import Metrics
@@ -30,6 +31,7 @@ class Service:
     calls: Slots
     queries: Slots
     metrics: Metrics
+    ends: EndJobs
     started_at_ms: int
 
     def caller(self, call: Call, table: str) -> Caller:

@@ -17,7 +17,7 @@ from holdfast.push.queries.engine import Cancellation, Work
 from holdfast.push.queries.failures import QueryError, QueryFailed
 from holdfast.push.queries.gate import admit
 from holdfast.push.queries.options import MAX_SQL_BYTES, read_statement
-from holdfast.push.queries.translate import View
+from holdfast.push.queries.scopes import View
 
 REFUSED = {
     QueryError.SQL_PARSING,

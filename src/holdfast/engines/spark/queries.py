@@ -17,26 +17,27 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from sqlglot.errors import SqlglotError
 
+from holdfast.config.push_schema import DataType
 from holdfast.engines.spark.jobs import Jobs
 from holdfast.model.segment import Segment
-from holdfast.push.queries.columns import FILLED, SEGMENT_NAME, Column, Kind
+from holdfast.push.queries.columns import FILLED, SEGMENT_NAME, Column
 from holdfast.push.queries.engine import Cancellation, Work
 from holdfast.push.queries.failures import QueryError, QueryFailed
-from holdfast.push.queries.translate import View
+from holdfast.push.queries.scopes import View
 from holdfast.storage.store import Store
 
 _LOOK_EVERY_S = 0.05
 _TYPES = {
-    Kind.INT: "int",
-    Kind.LONG: "bigint",
-    Kind.FLOAT: "float",
-    Kind.DOUBLE: "double",
-    Kind.BIG_DECIMAL: "decimal(38, 10)",
-    Kind.BOOLEAN: "boolean",
-    Kind.TIMESTAMP: "timestamp_ntz",
-    Kind.STRING: "string",
-    Kind.JSON: "string",
-    Kind.BYTES: "binary",
+    DataType.INT: "int",
+    DataType.LONG: "bigint",
+    DataType.FLOAT: "float",
+    DataType.DOUBLE: "double",
+    DataType.BIG_DECIMAL: "decimal(38, 10)",
+    DataType.BOOLEAN: "boolean",
+    DataType.TIMESTAMP: "timestamp_ntz",
+    DataType.STRING: "string",
+    DataType.JSON: "string",
+    DataType.BYTES: "binary",
 }
 
 
@@ -62,31 +63,38 @@ class SparkEngine:
         """The session belongs to whoever started it."""
 
     def _frame(self, view: View, segments: Sequence[Segment]) -> DataFrame:
-        frames = [self._segment(view, segment) for segment in segments]
-        if not frames:
+        if not segments:
             shown = {column.name: column for column in view.columns}
             shown |= {FILLED + column.name: column for column in view.filled}
             listed = ", ".join(
                 f"CAST(NULL AS {_type(column)}) AS `{_ticked(name)}`" for name, column in shown.items()
             )
             return self._session.sql(f"SELECT {listed or '1 AS nothing'} WHERE FALSE")
-        first, *others = frames
+        if not view.has_segment_names:
+            together = self._together(segments)
+            if together is not None:
+                return _shown(view, together)
+        first, *others = [
+            _shown(view, self._read([segment]), segment_name=segment.name) for segment in segments
+        ]
         for other in others:
             first = first.union(other)
         return first
 
-    def _segment(self, view: View, segment: Segment) -> DataFrame:
+    def _together(self, segments: Sequence[Segment]) -> DataFrame | None:
+        """All segments as one scan; None if a column has types that do not fit together."""
+        try:
+            return self._read(segments)
+        except PySparkException:
+            return None
+
+    def _read(self, segments: Sequence[Segment]) -> DataFrame:
+        # The look at the footers, which merging the columns needs, is one job for all of them.
+        return self._session.read.option("mergeSchema", "true").parquet(*map(self._uri, segments))
+
+    def _uri(self, segment: Segment) -> str:
         uri = segment.uri if ":/" in segment.uri else self._deep_store.uri(segment.uri)
-        rows = self._session.read.parquet(f"file://{uri}" if uri.startswith("/") else uri)
-        held = {name.lower(): name for name in rows.columns}
-        columns = [_column(rows, held, column).alias(column.name) for column in view.columns]
-        columns += [
-            f.coalesce(_column(rows, held, column), _default(column)).alias(FILLED + column.name)
-            for column in view.filled
-        ]
-        if view.has_segment_names:
-            columns.append(f.lit(segment.name).alias(SEGMENT_NAME))
-        return rows.select(*columns, *([] if columns else [f.lit(1).alias("nothing")]))
+        return f"file://{uri}" if uri.startswith("/") else uri
 
     def _collected(self, sql: str, max_rows: int, deadline_s: float, cancellation: Cancellation) -> pa.Table:
         """Collect in a thread of its own, so that the deadline holds whatever Spark does."""
@@ -122,6 +130,19 @@ class SparkEngine:
         return answer
 
 
+def _shown(view: View, rows: DataFrame, *, segment_name: str | None = None) -> DataFrame:
+    """The rows in the columns and types that the view promises."""
+    held = {name.lower(): name for name in rows.columns}
+    columns = [_column(rows, held, column).alias(column.name) for column in view.columns]
+    columns += [
+        f.coalesce(_column(rows, held, column), _default(column)).alias(FILLED + column.name)
+        for column in view.filled
+    ]
+    if view.has_segment_names:
+        columns.append(f.lit(segment_name).alias(SEGMENT_NAME))
+    return rows.select(*columns, *([] if columns else [f.lit(1).alias("nothing")]))
+
+
 def _arrow_table(frame: DataFrame) -> pa.Table:
     # PySpark 3.5 has no `toArrow`.
     if hasattr(frame, "toArrow"):
@@ -148,13 +169,13 @@ def _column(rows: DataFrame, held: dict[str, str], column: Column) -> Any:
         return f.lit(None).cast(_type(column))
     stored = rows.schema[name].dataType.simpleString()
     value = rows[f"`{_ticked(name)}`"]
-    if column.kind is Kind.TIMESTAMP and stored == "bigint" and not column.is_array:
+    if column.kind is DataType.TIMESTAMP and stored == "bigint" and not column.is_array:
         return f.timestamp_millis(value).cast("timestamp_ntz")
     return value if stored == _type(column) else value.cast(_type(column))
 
 
 def _default(column: Column) -> Any:
-    if column.kind is Kind.TIMESTAMP:
+    if column.kind is DataType.TIMESTAMP:
         value = f.timestamp_millis(f.lit(column.default)).cast("timestamp_ntz")
     else:
         value = f.lit(column.default).cast(_TYPES[column.kind])

@@ -3,9 +3,9 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
+from holdfast.config.push_schema import DataType
 from holdfast.errors import InvalidRequest
 
 SEGMENT_NAME = "$segmentName"
@@ -14,64 +14,45 @@ FILLED = "$value."
 """Before a column's name: the column with its default in place of nulls. No schema has such a name."""
 
 
-class Kind(StrEnum):
-    INT = "INT"
-    LONG = "LONG"
-    FLOAT = "FLOAT"
-    DOUBLE = "DOUBLE"
-    BIG_DECIMAL = "BIG_DECIMAL"
-    BOOLEAN = "BOOLEAN"
-    TIMESTAMP = "TIMESTAMP"
-    STRING = "STRING"
-    JSON = "JSON"
-    BYTES = "BYTES"
-
-    @property
-    def is_number(self) -> bool:
-        return self in _NUMBERS
-
-
-_NUMBERS = frozenset({Kind.INT, Kind.LONG, Kind.FLOAT, Kind.DOUBLE, Kind.BIG_DECIMAL})
-
-DUCKDB_TYPES: Mapping[Kind, str] = {
-    Kind.INT: "INTEGER",
-    Kind.LONG: "BIGINT",
-    Kind.FLOAT: "FLOAT",
-    Kind.DOUBLE: "DOUBLE",
-    Kind.BIG_DECIMAL: "DECIMAL(38, 10)",
-    Kind.BOOLEAN: "BOOLEAN",
-    Kind.TIMESTAMP: "TIMESTAMP",
-    Kind.STRING: "VARCHAR",
-    Kind.JSON: "VARCHAR",
-    Kind.BYTES: "BLOB",
+DUCKDB_TYPES: Mapping[DataType, str] = {
+    DataType.INT: "INTEGER",
+    DataType.LONG: "BIGINT",
+    DataType.FLOAT: "FLOAT",
+    DataType.DOUBLE: "DOUBLE",
+    DataType.BIG_DECIMAL: "DECIMAL(38, 10)",
+    DataType.BOOLEAN: "BOOLEAN",
+    DataType.TIMESTAMP: "TIMESTAMP",
+    DataType.STRING: "VARCHAR",
+    DataType.JSON: "VARCHAR",
+    DataType.BYTES: "BLOB",
 }
 
 Value = int | float | str | bool | bytes
 
-_DIMENSION_DEFAULTS: Mapping[Kind, Value] = {
-    Kind.INT: -(2**31),
-    Kind.LONG: -(2**63),
-    Kind.FLOAT: -math.inf,
-    Kind.DOUBLE: -math.inf,
-    Kind.BIG_DECIMAL: 0,
-    Kind.BOOLEAN: False,
-    Kind.TIMESTAMP: 0,
-    Kind.STRING: "null",
-    Kind.JSON: "null",
-    Kind.BYTES: b"",
+_DIMENSION_DEFAULTS: Mapping[DataType, Value] = {
+    DataType.INT: -(2**31),
+    DataType.LONG: -(2**63),
+    DataType.FLOAT: -math.inf,
+    DataType.DOUBLE: -math.inf,
+    DataType.BIG_DECIMAL: 0,
+    DataType.BOOLEAN: False,
+    DataType.TIMESTAMP: 0,
+    DataType.STRING: "null",
+    DataType.JSON: "null",
+    DataType.BYTES: b"",
 }
-_METRIC_DEFAULTS: Mapping[Kind, Value] = {
-    Kind.INT: 0,
-    Kind.LONG: 0,
-    Kind.FLOAT: 0.0,
-    Kind.DOUBLE: 0.0,
-    Kind.BIG_DECIMAL: 0,
-    Kind.STRING: "null",
-    Kind.BYTES: b"",
+_METRIC_DEFAULTS: Mapping[DataType, Value] = {
+    DataType.INT: 0,
+    DataType.LONG: 0,
+    DataType.FLOAT: 0.0,
+    DataType.DOUBLE: 0.0,
+    DataType.BIG_DECIMAL: 0,
+    DataType.STRING: "null",
+    DataType.BYTES: b"",
 }
 
 
-def default_of(kind: Kind) -> Value:
+def default_of(kind: DataType) -> Value:
     """What stands for null where no column says otherwise."""
     return _DIMENSION_DEFAULTS[kind]
 
@@ -79,7 +60,7 @@ def default_of(kind: Kind) -> Value:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
     name: str
-    kind: Kind
+    kind: DataType
     is_array: bool = False
     default: Value = "null"
     """What queries see in place of null unless they ask for nulls; of an array column, its one element."""
@@ -105,7 +86,7 @@ def _columns(schema: Mapping[str, Any]) -> Iterator[Column]:
         yield _column(granularity, _DIMENSION_DEFAULTS)
 
 
-def _column(spec: Mapping[str, Any], defaults: Mapping[Kind, Value]) -> Column:
+def _column(spec: Mapping[str, Any], defaults: Mapping[DataType, Value]) -> Column:
     name = str(spec["name"])
     kind = _kind(name, str(spec.get("dataType", "STRING")))
     default = defaults.get(kind, _DIMENSION_DEFAULTS[kind])
@@ -119,32 +100,32 @@ def _column(spec: Mapping[str, Any], defaults: Mapping[Kind, Value]) -> Column:
     )
 
 
-_OTHER_NAMES = {"INTEGER": Kind.INT, "VARCHAR": Kind.STRING, "DECIMAL": Kind.BIG_DECIMAL}
+_OTHER_NAMES = {"INTEGER": DataType.INT, "VARCHAR": DataType.STRING, "DECIMAL": DataType.BIG_DECIMAL}
 
 
-def _kind(name: str, text: str) -> Kind:
+def _kind(name: str, text: str) -> DataType:
     try:
-        return _OTHER_NAMES.get(text.upper()) or Kind(text.upper())
+        return _OTHER_NAMES.get(text.upper()) or DataType(text.upper())
     except ValueError:
         raise InvalidRequest("the column has an unknown type", column=name, type=text) from None
 
 
-def _value(name: str, kind: Kind, given: object) -> Value:
+def _value(name: str, kind: DataType, given: object) -> Value:
     """A default as schemas spell it: as JSON of the type, or as text."""
     text = str(given)
     try:
         match kind:
-            case Kind.INT | Kind.LONG | Kind.TIMESTAMP:
+            case DataType.INT | DataType.LONG | DataType.TIMESTAMP:
                 return int(text)
-            case Kind.FLOAT | Kind.DOUBLE:
+            case DataType.FLOAT | DataType.DOUBLE:
                 return float(text)
-            case Kind.BIG_DECIMAL:
+            case DataType.BIG_DECIMAL:
                 return float(text) if "." in text else int(text)
-            case Kind.BOOLEAN:
+            case DataType.BOOLEAN:
                 return text.lower() in ("true", "1")
-            case Kind.BYTES:
+            case DataType.BYTES:
                 return bytes.fromhex(text)
-            case Kind.STRING | Kind.JSON:
+            case DataType.STRING | DataType.JSON:
                 return text
     except ValueError:
         raise InvalidRequest(

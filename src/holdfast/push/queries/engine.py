@@ -7,7 +7,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from holdfast.model.segment import Segment
-from holdfast.push.queries.translate import View
+from holdfast.push.queries.scopes import View
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

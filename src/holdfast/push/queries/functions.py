@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from holdfast.config.push_schema import DataType
 from holdfast.push.queries import times
-from holdfast.push.queries.columns import Kind
 from holdfast.push.queries.failures import QueryError, QueryFailed
 from holdfast.push.queries.typed import Typed, as_double, as_long, as_text, as_timestamp, cast
 
@@ -57,7 +57,7 @@ def apply(name: str, arguments: Arguments, context: Context) -> Typed:
         match = _PERCENTILE_NAME.fullmatch(key)
         if match is None:
             raise QueryFailed(QueryError.SQL_PARSING, "this function is not supported", found=name[:80])
-        percent = Typed(match[2], Kind.INT, literal=int(match[2]))
+        percent = Typed(match[2], DataType.INT, literal=int(match[2]))
         function, arguments = Function(_percentile, 2, 2, True), (*arguments, percent)
     if not function.least <= len(arguments) <= function.most:
         raise QueryFailed(
@@ -90,15 +90,15 @@ def _count(arguments: Arguments, context: Context) -> Typed:
     inner = ", ".join(argument.sql for argument in arguments)
     if len(arguments) > 1:
         inner = f"({inner})"
-    return Typed(_call("COUNT", inner, context), Kind.LONG)
+    return Typed(_call("COUNT", inner, context), DataType.LONG)
 
 
 def _sum(arguments: Arguments, context: Context) -> Typed:
     total = f"CAST({_call('SUM', _numeric(arguments[0]), context)} AS DOUBLE)"
-    return Typed(_or_when_empty(total, "0e0", context), Kind.DOUBLE)
+    return Typed(_or_when_empty(total, "0e0", context), DataType.DOUBLE)
 
 
-def _whole_sum(kind: Kind) -> Rule:
+def _whole_sum(kind: DataType) -> Rule:
     def rule(arguments: Arguments, context: Context) -> Typed:
         total = f"CAST({_call('SUM', as_long(arguments[0]), context)} AS BIGINT)"
         return Typed(_or_when_empty(total, "0", context), kind)
@@ -109,15 +109,17 @@ def _whole_sum(kind: Kind) -> Rule:
 def _exact_sum(arguments: Arguments, context: Context) -> Typed:
     total = f"CAST({_call('SUM', f'CAST({_numeric(arguments[0])} AS DECIMAL(38, 10))', context)} AS VARCHAR)"
     trimmed = f"rtrim(rtrim({total}, '0'), '.')"
-    return Typed(_or_when_empty(trimmed, "'0'", context), Kind.STRING)
+    return Typed(_or_when_empty(trimmed, "'0'", context), DataType.STRING)
 
 
 def _extreme(name: str, when_empty: str) -> Rule:
     def rule(arguments: Arguments, context: Context) -> Typed:
         value = arguments[0]
-        if value.is_text or value.kind is Kind.BYTES or value.is_array:
+        if value.is_text or value.kind is DataType.BYTES or value.is_array:
             return Typed(_call(name, value.sql, context), value.kind, value.is_array)
-        return Typed(_or_when_empty(_call(name, as_double(value), context), when_empty, context), Kind.DOUBLE)
+        return Typed(
+            _or_when_empty(_call(name, as_double(value), context), when_empty, context), DataType.DOUBLE
+        )
 
     return rule
 
@@ -125,7 +127,7 @@ def _extreme(name: str, when_empty: str) -> Rule:
 def _double_aggregate(name: str, when_empty: str = _LOWEST) -> Rule:
     def rule(arguments: Arguments, context: Context) -> Typed:
         inner = ", ".join(as_double(argument) for argument in arguments)
-        return Typed(_or_when_empty(_call(name, inner, context), when_empty, context), Kind.DOUBLE)
+        return Typed(_or_when_empty(_call(name, inner, context), when_empty, context), DataType.DOUBLE)
 
     return rule
 
@@ -133,13 +135,13 @@ def _double_aggregate(name: str, when_empty: str = _LOWEST) -> Rule:
 def _range(arguments: Arguments, context: Context) -> Typed:
     value = as_double(arguments[0])
     spread = f"({_call('MAX', value, context)} - {_call('MIN', value, context)})"
-    return Typed(_or_when_empty(spread, _LOWEST, context), Kind.DOUBLE)
+    return Typed(_or_when_empty(spread, _LOWEST, context), DataType.DOUBLE)
 
 
-def _distinct_count(kind: Kind) -> Rule:
+def _distinct_count(kind: DataType) -> Rule:
     def rule(arguments: Arguments, context: Context) -> Typed:
         counted = f"COUNT(DISTINCT {arguments[0].sql}){context.tail}"
-        return Typed(counted if kind is Kind.LONG else f"CAST({counted} AS INTEGER)", kind)
+        return Typed(counted if kind is DataType.LONG else f"CAST({counted} AS INTEGER)", kind)
 
     return rule
 
@@ -147,7 +149,7 @@ def _distinct_count(kind: Kind) -> Rule:
 def _distinct_double(name: str, when_empty: str) -> Rule:
     def rule(arguments: Arguments, context: Context) -> Typed:
         value = f"CAST({name}(DISTINCT {_numeric(arguments[0])}){context.tail} AS DOUBLE)"
-        return Typed(_or_when_empty(value, when_empty, context), Kind.DOUBLE)
+        return Typed(_or_when_empty(value, when_empty, context), DataType.DOUBLE)
 
     return rule
 
@@ -163,12 +165,12 @@ def _percentile(arguments: Arguments, context: Context) -> Typed:
         raise QueryFailed(QueryError.QUERY_VALIDATION, "the percentile is not a number from 0 to 100")
     fraction = min(1.0, percent / 100 + 1e-12)
     value = _call("quantile_disc", f"{as_double(arguments[0])}, {fraction!r}", context)
-    return Typed(_or_when_empty(value, _LOWEST, context), Kind.DOUBLE)
+    return Typed(_or_when_empty(value, _LOWEST, context), DataType.DOUBLE)
 
 
 def _boolean_aggregate(name: str) -> Rule:
     return lambda arguments, context: Typed(
-        _call(name, f"CAST({arguments[0].sql} AS BOOLEAN)", context), Kind.BOOLEAN
+        _call(name, f"CAST({arguments[0].sql} AS BOOLEAN)", context), DataType.BOOLEAN
     )
 
 
@@ -184,7 +186,7 @@ def _with_time(name: str) -> Rule:
 
 def _list_aggregate(arguments: Arguments, context: Context) -> Typed:
     separator = arguments[1].sql if len(arguments) > 1 else "','"
-    return Typed(_call("string_agg", f"{as_text(arguments[0])}, {separator}", context), Kind.STRING)
+    return Typed(_call("string_agg", f"{as_text(arguments[0])}, {separator}", context), DataType.STRING)
 
 
 def _array_aggregate(arguments: Arguments, context: Context) -> Typed:
@@ -193,7 +195,7 @@ def _array_aggregate(arguments: Arguments, context: Context) -> Typed:
 
 def _window_number(name: str) -> Rule:
     return lambda arguments, context: Typed(
-        f"{name}({', '.join(argument.sql for argument in arguments)}){context.tail}", Kind.LONG
+        f"{name}({', '.join(argument.sql for argument in arguments)}){context.tail}", DataType.LONG
     )
 
 
@@ -207,14 +209,14 @@ def _window_value(name: str) -> Rule:
 
 
 def _numeric(value: Typed) -> str:
-    if value.kind is Kind.TIMESTAMP:
+    if value.kind is DataType.TIMESTAMP:
         return f"epoch_ms({value.sql})"
-    return as_double(value) if value.is_text or value.kind is Kind.BOOLEAN else value.sql
+    return as_double(value) if value.is_text or value.kind is DataType.BOOLEAN else value.sql
 
 
 def _double(name: str) -> Rule:
     return lambda arguments, _: Typed(
-        f"{name}({', '.join(as_double(argument) for argument in arguments)})", Kind.DOUBLE
+        f"{name}({', '.join(as_double(argument) for argument in arguments)})", DataType.DOUBLE
     )
 
 
@@ -224,12 +226,12 @@ def _operator(sign: str) -> Rule:
 
 def arithmetic(sign: str, left: Typed, right: Typed) -> Typed:
     sql = f"({_numeric(left)} {sign} {_numeric(right)})"
-    if sign == "/" or Kind.DOUBLE in (left.kind, right.kind):
-        return Typed(sql, Kind.DOUBLE)
-    wide = left.is_number and right.is_number and Kind.FLOAT not in (left.kind, right.kind)
-    if wide and Kind.BIG_DECIMAL not in (left.kind, right.kind):
+    if sign == "/" or DataType.DOUBLE in (left.kind, right.kind):
+        return Typed(sql, DataType.DOUBLE)
+    wide = left.is_number and right.is_number and DataType.FLOAT not in (left.kind, right.kind)
+    if wide and DataType.BIG_DECIMAL not in (left.kind, right.kind):
         # Sums and products of INT may not fit an INT.
-        return Typed(f"({as_long(left)} {sign} {as_long(right)})", Kind.LONG)
+        return Typed(f"({as_long(left)} {sign} {as_long(right)})", DataType.LONG)
     return Typed(sql, None)
 
 
@@ -240,20 +242,20 @@ def _absolute(arguments: Arguments, _: Context) -> Typed:
 def _round(arguments: Arguments, _: Context) -> Typed:
     """With two arguments Pinot cuts down to a multiple of the second."""
     if len(arguments) == 1:
-        return Typed(f"round({as_double(arguments[0])})", Kind.DOUBLE)
+        return Typed(f"round({as_double(arguments[0])})", DataType.DOUBLE)
     value, step = as_long(arguments[0]), as_long(arguments[1])
-    return Typed(f"(({value} // {step}) * {step})", Kind.LONG)
+    return Typed(f"(({value} // {step}) * {step})", DataType.LONG)
 
 
 def _with_places(name: str) -> Rule:
     def rule(arguments: Arguments, _: Context) -> Typed:
         if len(arguments) == 1:
-            return Typed(f"{name}({as_double(arguments[0])})", Kind.DOUBLE)
+            return Typed(f"{name}({as_double(arguments[0])})", DataType.DOUBLE)
         places = f"CAST({arguments[1].sql} AS INTEGER)"
         if name == "round":
-            return Typed(f"round({as_double(arguments[0])}, {places})", Kind.DOUBLE)
+            return Typed(f"round({as_double(arguments[0])}, {places})", DataType.DOUBLE)
         scale = f"power(10e0, {places})"
-        return Typed(f"(trunc({as_double(arguments[0])} * {scale}) / {scale})", Kind.DOUBLE)
+        return Typed(f"(trunc({as_double(arguments[0])} * {scale}) / {scale})", DataType.DOUBLE)
 
     return rule
 
@@ -267,75 +269,77 @@ def _same_kind(name: str) -> Rule:
 # Text
 
 
-def _text(name: str, kind: Kind = Kind.STRING) -> Rule:
+def _text(name: str, kind: DataType = DataType.STRING) -> Rule:
     return lambda arguments, _: Typed(
         f"{name}({', '.join(as_text(argument) for argument in arguments)})", kind
     )
 
 
 def _length(arguments: Arguments, _: Context) -> Typed:
-    return Typed(f"CAST(length({as_text(arguments[0])}) AS INTEGER)", Kind.INT)
+    return Typed(f"CAST(length({as_text(arguments[0])}) AS INTEGER)", DataType.INT)
 
 
 def _concat(arguments: Arguments, _: Context) -> Typed:
     first, second = as_text(arguments[0]), as_text(arguments[1])
     between = f" || {as_text(arguments[2])}" if len(arguments) == 3 else ""
-    return Typed(f"({first}{between} || {second})", Kind.STRING)
+    return Typed(f"({first}{between} || {second})", DataType.STRING)
 
 
 def _substr(arguments: Arguments, _: Context) -> Typed:
     """SUBSTR counts from zero and names the end; SUBSTRING counts from one and names the length."""
     whole, begin = as_text(arguments[0]), as_long(arguments[1])
     if len(arguments) == 2:
-        return Typed(f"substring({whole}, {begin} + 1)", Kind.STRING)
+        return Typed(f"substring({whole}, {begin} + 1)", DataType.STRING)
     end = as_long(arguments[2])
     return Typed(
         f"CASE WHEN {end} = -1 THEN substring({whole}, {begin} + 1) "
         f"ELSE substring({whole}, {begin} + 1, greatest({end} - {begin}, 0)) END",
-        Kind.STRING,
+        DataType.STRING,
     )
 
 
 def _substring(arguments: Arguments, _: Context) -> Typed:
     places = ", ".join(as_long(argument) for argument in arguments[1:])
-    return Typed(f"substring({as_text(arguments[0])}, {places})", Kind.STRING)
+    return Typed(f"substring({as_text(arguments[0])}, {places})", DataType.STRING)
 
 
 def _text_and_number(name: str) -> Rule:
     return lambda arguments, _: Typed(
-        f"{name}({as_text(arguments[0])}, {as_long(arguments[1])})", Kind.STRING
+        f"{name}({as_text(arguments[0])}, {as_long(arguments[1])})", DataType.STRING
     )
 
 
 def _pad(name: str) -> Rule:
     return lambda arguments, _: Typed(
         f"{name}({as_text(arguments[0])}, CAST({arguments[1].sql} AS INTEGER), {as_text(arguments[2])})",
-        Kind.STRING,
+        DataType.STRING,
     )
 
 
 def _strpos(arguments: Arguments, _: Context) -> Typed:
-    return Typed(f"CAST(strpos({as_text(arguments[0])}, {as_text(arguments[1])}) - 1 AS INTEGER)", Kind.INT)
+    return Typed(
+        f"CAST(strpos({as_text(arguments[0])}, {as_text(arguments[1])}) - 1 AS INTEGER)", DataType.INT
+    )
 
 
 def _split_part(arguments: Arguments, _: Context) -> Typed:
     whole, separator = as_text(arguments[0]), as_text(arguments[1])
-    return Typed(f"split_part({whole}, {separator}, CAST({arguments[2].sql} AS BIGINT) + 1)", Kind.STRING)
+    return Typed(f"split_part({whole}, {separator}, CAST({arguments[2].sql} AS BIGINT) + 1)", DataType.STRING)
 
 
 def _regexp_like(arguments: Arguments, _: Context) -> Typed:
     flags = f", {arguments[2].sql}" if len(arguments) == 3 else ""
-    return Typed(f"regexp_matches({as_text(arguments[0])}, {arguments[1].sql}{flags})", Kind.BOOLEAN)
+    return Typed(f"regexp_matches({as_text(arguments[0])}, {arguments[1].sql}{flags})", DataType.BOOLEAN)
 
 
 def _regexp_extract(arguments: Arguments, _: Context) -> Typed:
     group = f", {arguments[2].sql}" if len(arguments) > 2 else ""
-    return Typed(f"regexp_extract({as_text(arguments[0])}, {arguments[1].sql}{group})", Kind.STRING)
+    return Typed(f"regexp_extract({as_text(arguments[0])}, {arguments[1].sql}{group})", DataType.STRING)
 
 
 def _regexp_replace(arguments: Arguments, _: Context) -> Typed:
     pieces = ", ".join((as_text(arguments[0]), arguments[1].sql, arguments[2].sql))
-    return Typed(f"regexp_replace({pieces}, 'g')", Kind.STRING)
+    return Typed(f"regexp_replace({pieces}, 'g')", DataType.STRING)
 
 
 # Choice, JSON and arrays
@@ -359,10 +363,10 @@ def _json_scalar(arguments: Arguments, _: Context) -> Typed:
     """JSON_EXTRACT_SCALAR(json, '$.path', 'TYPE', default)."""
     name = arguments[2].literal
     try:
-        kind = Kind(str(name).upper())
+        kind = DataType(str(name).upper())
     except ValueError:
         raise QueryFailed(QueryError.QUERY_VALIDATION, "not a type", found=str(name)[:40]) from None
-    found = Typed(f"json_extract_string({as_text(arguments[0])}, {arguments[1].sql})", Kind.STRING)
+    found = Typed(f"json_extract_string({as_text(arguments[0])}, {arguments[1].sql})", DataType.STRING)
     value = cast(found, kind)
     if len(arguments) == 4:
         return Typed(f"COALESCE({value.sql}, {cast(arguments[3], kind).sql})", kind)
@@ -370,7 +374,7 @@ def _json_scalar(arguments: Arguments, _: Context) -> Typed:
 
 
 def _array_length(arguments: Arguments, _: Context) -> Typed:
-    return Typed(f"CAST(len({arguments[0].sql}) AS INTEGER)", Kind.INT)
+    return Typed(f"CAST(len({arguments[0].sql}) AS INTEGER)", DataType.INT)
 
 
 def _aggregate(rule: Rule, least: int = 1, most: int = 1) -> Function:
@@ -393,21 +397,21 @@ _FUNCTIONS: Mapping[str, Function] = {
     "count": _aggregate(_count, 1, _MANY),
     "sum": _aggregate(_sum),
     "sum0": _aggregate(_sum),
-    "sumlong": _aggregate(_whole_sum(Kind.LONG)),
-    "sumint": _aggregate(_whole_sum(Kind.LONG)),
+    "sumlong": _aggregate(_whole_sum(DataType.LONG)),
+    "sumint": _aggregate(_whole_sum(DataType.LONG)),
     "sumprecision": _aggregate(_exact_sum, 1, 3),
     "min": _aggregate(_extreme("MIN", _HIGHEST)),
     "max": _aggregate(_extreme("MAX", _LOWEST)),
     "avg": _aggregate(_double_aggregate("AVG")),
     "mode": _aggregate(_double_aggregate("mode"), 1, 2),
     "minmaxrange": _aggregate(_range),
-    "distinctcount": _aggregate(_distinct_count(Kind.INT)),
-    "distinctcountbitmap": _aggregate(_distinct_count(Kind.INT)),
-    "segmentpartitioneddistinctcount": _aggregate(_distinct_count(Kind.LONG)),
-    "distinctcounthll": _aggregate(_distinct_count(Kind.LONG), 1, 1),
-    "distinctcounthllplus": _aggregate(_distinct_count(Kind.LONG), 1, 1),
-    "distinctcountsmarthll": _aggregate(_distinct_count(Kind.INT), 1, 1),
-    "distinctcountthetasketch": _aggregate(_distinct_count(Kind.LONG), 1, 1),
+    "distinctcount": _aggregate(_distinct_count(DataType.INT)),
+    "distinctcountbitmap": _aggregate(_distinct_count(DataType.INT)),
+    "segmentpartitioneddistinctcount": _aggregate(_distinct_count(DataType.LONG)),
+    "distinctcounthll": _aggregate(_distinct_count(DataType.LONG), 1, 1),
+    "distinctcounthllplus": _aggregate(_distinct_count(DataType.LONG), 1, 1),
+    "distinctcountsmarthll": _aggregate(_distinct_count(DataType.INT), 1, 1),
+    "distinctcountthetasketch": _aggregate(_distinct_count(DataType.LONG), 1, 1),
     "distinctsum": _aggregate(_distinct_double("SUM", "0e0")),
     "distinctavg": _aggregate(_distinct_double("AVG", _LOWEST)),
     "percentile": _aggregate(_percentile, 2, 2),
@@ -460,9 +464,9 @@ _FUNCTIONS: Mapping[str, Function] = {
     "rtrim": Function(_text("rtrim"), 1, 1),
     "reverse": Function(_text("reverse"), 1, 1),
     "replace": Function(_text("replace"), 3, 3),
-    "startswith": Function(_text("starts_with", Kind.BOOLEAN), 2, 2),
-    "endswith": Function(_text("ends_with", Kind.BOOLEAN), 2, 2),
-    "contains": Function(_text("contains", Kind.BOOLEAN), 2, 2),
+    "startswith": Function(_text("starts_with", DataType.BOOLEAN), 2, 2),
+    "endswith": Function(_text("ends_with", DataType.BOOLEAN), 2, 2),
+    "contains": Function(_text("contains", DataType.BOOLEAN), 2, 2),
     "length": Function(_length, 1, 1),
     "concat": Function(_concat, 2, 3),
     "substr": Function(_substr, 2, 3),
@@ -498,8 +502,8 @@ _FUNCTIONS: Mapping[str, Function] = {
     "dateadd": Function(_plain(times.add), 3, 3),
     "timestampdiff": Function(_plain(times.difference), 3, 3),
     "datediff": Function(_plain(times.difference), 3, 3),
-    "totimestamp": Function(lambda arguments, _: Typed(as_timestamp(arguments[0]), Kind.TIMESTAMP), 1, 1),
-    "fromtimestamp": Function(lambda arguments, _: Typed(as_long(arguments[0]), Kind.LONG), 1, 1),
+    "totimestamp": Function(lambda arguments, _: Typed(as_timestamp(arguments[0]), DataType.TIMESTAMP), 1, 1),
+    "fromtimestamp": Function(lambda arguments, _: Typed(as_long(arguments[0]), DataType.LONG), 1, 1),
     **{name: Function(_plain(rule), 1, 1) for name, rule in times.EPOCH_RULES.items()},
     **{name: Function(_plain(rule), 2, 2) for name, rule in times.BUCKET_RULES.items()},
     **{name: Function(_plain(rule), 1, 2) for name, rule in times.PART_RULES.items()},

@@ -4,6 +4,7 @@ Only trees made of the nodes listed here pass, so whatever the grammar learns
 to read tomorrow stays outside until somebody lets it in.
 """
 
+from dataclasses import dataclass
 from functools import lru_cache
 
 import sqlglot
@@ -55,9 +56,18 @@ _JOIN_KINDS = frozenset({"", "INNER", "OUTER", "CROSS", "LEFT", "RIGHT", "FULL"}
 _QUERIES = (exp.Select, exp.SetOperation, exp.Subquery)
 
 
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """An allowed statement. The tree is shared: copy it before changing anything."""
+
+    tree: exp.Expr
+    tables: tuple[str, ...]
+    """The tables it reads, as they are spelled, common table expressions left out."""
+
+
 @lru_cache(maxsize=_CACHED_STATEMENTS)
-def admit(sql: str) -> exp.Expr:
-    """The tree of an allowed statement. It is shared: copy it before changing anything."""
+def admit(sql: str) -> Admitted:
+    """Parse a statement and refuse all but what is listed here."""
     tree = _parsed(sql)
     if not isinstance(tree, _QUERIES):
         raise _refused("only queries are answered", type(tree).__name__)
@@ -65,11 +75,10 @@ def admit(sql: str) -> exp.Expr:
         if number > MAX_NODES:
             raise _refused("the statement has too many parts", str(MAX_NODES))
         _check(node)
-    return tree
+    return Admitted(tree, _tables(tree))
 
 
-def tables_of(tree: exp.Expr) -> tuple[str, ...]:
-    """The names of the tables a statement reads, as they are spelled, common table expressions left out."""
+def _tables(tree: exp.Expr) -> tuple[str, ...]:
     named = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
     found: dict[str, None] = {}
     for table in tree.find_all(exp.Table):

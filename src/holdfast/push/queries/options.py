@@ -7,17 +7,20 @@ Where a key is given twice, `SET` wins over `OPTION`, and both over the request.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import MappingProxyType
 
 from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
+from holdfast.push.moments import moment_ms
 from holdfast.push.queries.dialect import Pinot
 from holdfast.push.queries.failures import QueryError, QueryFailed
 
 DEFAULT_TIMEOUT_MS = 10_000
 MAX_SQL_BYTES = 64 * 1024
 MAX_NESTING = 100
+_KNOWN_STATEMENTS = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +32,8 @@ class QueryOptions:
     min_epoch: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     """By raw table name; under the empty name if no table was named."""
     as_of_epoch: int | None = None
+    as_of_ms: int | None = None
+    """Answer from what queries saw at this moment."""
     entry_id: str | None = None
     """Answer from the hidden segments of this open entry, as if it were completed."""
 
@@ -42,6 +47,11 @@ class Statement:
 
 def read_statement(text: str, given: Mapping[str, str], *, max_timeout_ms: int) -> Statement:
     """Split what was sent into one statement and its options."""
+    return _read(text, tuple(given.items()), max_timeout_ms)
+
+
+@lru_cache(maxsize=_KNOWN_STATEMENTS)
+def _read(text: str, given: tuple[tuple[str, str], ...], max_timeout_ms: int) -> Statement:
     if len(text.encode(errors="replace")) > MAX_SQL_BYTES:
         raise QueryFailed(QueryError.SQL_PARSING, "the statement is too long", limit_bytes=MAX_SQL_BYTES)
     sources: list[Mapping[str, str]] = []
@@ -60,7 +70,7 @@ def read_statement(text: str, given: Mapping[str, str], *, max_timeout_ms: int) 
     body, trailing = _without_option_clause(only[3:] if is_explain else only)
     if not body:
         raise QueryFailed(QueryError.SQL_PARSING, "there is no statement")
-    options = read_options((*sources, trailing, given), max_timeout_ms=max_timeout_ms)
+    options = read_options((*sources, trailing, dict(given)), max_timeout_ms=max_timeout_ms)
     return Statement(text[body[0].start : body[-1].end + 1], options, is_explain)
 
 
@@ -89,6 +99,7 @@ def read_options(sources: Iterable[Mapping[str, str]], *, max_timeout_ms: int) -
         client_id=merged.get("clientqueryid"),
         min_epoch=MappingProxyType(_epochs(merged.get("minsnapshotepoch"))),
         as_of_epoch=_number(merged, "asofepoch"),
+        as_of_ms=_moment(merged.get("asoftime")),
         entry_id=merged.get("snapshotentryid") or merged.get("asofentryid"),
     )
 
@@ -186,6 +197,15 @@ def _number(options: Mapping[str, str], key: str) -> int | None:
     except ValueError:
         raise QueryFailed(
             QueryError.QUERY_VALIDATION, "the option is not a whole number", option=key, value=text
+        ) from None
+
+
+def _moment(text: str | None) -> int | None:
+    try:
+        return None if text is None else moment_ms(text)
+    except (ValueError, OverflowError):
+        raise QueryFailed(
+            QueryError.QUERY_VALIDATION, "the option is not a time", option="asoftime", value=text
         ) from None
 
 

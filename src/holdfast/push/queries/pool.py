@@ -9,13 +9,13 @@ import contextlib
 import itertools
 import logging
 import os
-import queue
 import select
 import socket
 import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -25,7 +25,7 @@ from holdfast.errors import StorageUnavailable
 from holdfast.push.queries import wire
 from holdfast.push.queries.engine import Cancellation, Work
 from holdfast.push.queries.failures import QueryError, QueryFailed
-from holdfast.push.queries.translate import View
+from holdfast.push.queries.scopes import View
 from holdfast.push.queries.typed import default_sql
 from holdfast.storage.store import StoreLocation
 
@@ -38,6 +38,7 @@ _START_WITHIN_S = 60.0
 _AFTER_FAILURE_S = 1.0
 _KEPT_ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "SYSTEMROOT")
 _SLACK_BYTES = 1 << 20
+_KNOWN_TABLES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +62,7 @@ class WorkerPool:
     def __init__(self, deep_store: StoreLocation, settings: PoolSettings | None = None) -> None:
         self._settings = settings or PoolSettings()
         self._deep_store = deep_store
-        self._idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
+        self._idle = _Idle()
         self._slots = threading.BoundedSemaphore(self._settings.workers)
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
@@ -88,7 +89,7 @@ class WorkerPool:
     @property
     def ready(self) -> int:
         """How many workers wait for a query."""
-        return self._idle.qsize()
+        return len(self._idle)
 
     def run(self, work: Work, *, deadline_s: float, cancellation: Cancellation) -> pa.Table:
         """Answer within the deadline, a moment of `time.monotonic`, or end the worker that does not."""
@@ -108,7 +109,8 @@ class WorkerPool:
 
     def _run(self, work: Work, deadline_s: float, cancellation: Cancellation) -> pa.Table:
         task = self._task(work)
-        worker = self._next(deadline_s, cancellation)
+        tables = tuple(view.table for view, _ in work.views)
+        worker = self._next(tables, deadline_s, cancellation)
         is_reusable = False
         try:
             failure, body = worker.ask(task, deadline_s, cancellation, max_body=task.max_bytes + _SLACK_BYTES)
@@ -125,13 +127,13 @@ class WorkerPool:
             raise _cancelled()
         raise QueryFailed(code, failure.message)
 
-    def _next(self, deadline_s: float, cancellation: Cancellation) -> "_Worker":
+    def _next(self, tables: tuple[str, ...], deadline_s: float, cancellation: Cancellation) -> "_Worker":
         """An idle worker that lives."""
         while True:
             left_s = deadline_s - time.monotonic()
             try:
-                worker = self._idle.get(timeout=max(0.0, min(_LOOK_EVERY_MS / 1000, left_s)))
-            except queue.Empty:
+                worker = self._idle.take(tables, within_s=max(0.0, min(_LOOK_EVERY_MS / 1000, left_s)))
+            except TimeoutError:
                 if cancellation.is_set:
                     raise _cancelled() from None
                 if left_s > 0:
@@ -213,10 +215,38 @@ class WorkerPool:
             self._workers.discard(worker)
 
 
+class _Idle:
+    """Workers that wait for a query."""
+
+    def __init__(self) -> None:
+        self._waiting: list[_Worker] = []
+        self._changed = threading.Condition()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, worker: "_Worker") -> None:
+        with self._changed:
+            self._waiting.append(worker)
+            self._changed.notify()
+
+    def take(self, tables: tuple[str, ...], *, within_s: float) -> "_Worker":
+        """One that has read these tables lately, else the one that has waited longest."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._waiting, within_s):
+                raise TimeoutError
+            chosen = next((one for one in reversed(self._waiting) if tables in one.known), self._waiting[0])
+            self._waiting.remove(chosen)
+        chosen.known.append(tables)
+        return chosen
+
+
 class _Worker:
     """One process, used by one thread at a time."""
 
     def __init__(self, setup: wire.Setup) -> None:
+        self.known: deque[tuple[str, ...]] = deque(maxlen=_KNOWN_TABLES)
+        """The tables of its last queries, of which it may still have a DuckDB."""
         self._channel, theirs = socket.socketpair()
         self._control, their_control = socket.socketpair()
         with theirs, their_control:

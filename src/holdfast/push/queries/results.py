@@ -9,9 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.push.queries.columns import Kind, default_of
+from holdfast.config.push_schema import DataType
+from holdfast.push.queries.columns import default_of
 from holdfast.push.queries.failures import QueryError, QueryFailed
-from holdfast.push.queries.translate import Output
+from holdfast.push.queries.scopes import Output
 
 _COUNTERS: Mapping[str, Any] = {
     "numDocsScanned": 0,
@@ -131,8 +132,8 @@ class _Formatted:
         stored = column.type
         is_array = pa.types.is_list(stored) or pa.types.is_large_list(stored)
         kind = kind_of(stored.value_type if is_array else stored)
-        if kind is Kind.STRING and output.kind is Kind.JSON:
-            kind = Kind.JSON
+        if kind is DataType.STRING and output.kind is DataType.JSON:
+            kind = DataType.JSON
         if pa.types.is_null(stored) and output.kind is not None:
             kind = output.kind
         if is_array:
@@ -140,7 +141,7 @@ class _Formatted:
         return _Formatted(str(kind), _values(column, kind, null_handling=null_handling))
 
 
-def _arrays(column: pa.ChunkedArray, kind: Kind, *, null_handling: bool) -> list[Any]:
+def _arrays(column: pa.ChunkedArray, kind: DataType, *, null_handling: bool) -> list[Any]:
     """Elements are formatted in one go and then cut into rows again."""
     rows: list[Any] = []
     for chunk in column.chunks:
@@ -152,7 +153,7 @@ def _arrays(column: pa.ChunkedArray, kind: Kind, *, null_handling: bool) -> list
     return rows
 
 
-def _values(column: pa.ChunkedArray, kind: Kind, *, null_handling: bool) -> list[Any]:
+def _values(column: pa.ChunkedArray, kind: DataType, *, null_handling: bool) -> list[Any]:
     """JSON values of one column, null replaced by the type's default unless nulls are handled."""
     stand_in = None if null_handling or not column.null_count else _stand_in(kind)
     values = _plain(column, kind)
@@ -161,18 +162,20 @@ def _values(column: pa.ChunkedArray, kind: Kind, *, null_handling: bool) -> list
     return [stand_in if value is None else value for value in values]
 
 
-def _plain(column: pa.ChunkedArray, kind: Kind) -> list[Any]:
+def _plain(column: pa.ChunkedArray, kind: DataType) -> list[Any]:
     stored = column.type
     match kind:
-        case Kind.TIMESTAMP:
+        case DataType.TIMESTAMP:
             return _moments(column)
-        case Kind.FLOAT | Kind.DOUBLE:
+        case DataType.FLOAT | DataType.DOUBLE:
             return _reals(column)
-        case Kind.BYTES:
+        case DataType.BYTES:
             return [None if value is None else value.hex() for value in column.to_pylist()]
-        case Kind.BIG_DECIMAL:
+        case DataType.BIG_DECIMAL:
             return [None if value is None else _decimal(value) for value in column.to_pylist()]
-        case Kind.STRING | Kind.JSON if not (pa.types.is_string(stored) or pa.types.is_large_string(stored)):
+        case DataType.STRING | DataType.JSON if not (
+            pa.types.is_string(stored) or pa.types.is_large_string(stored)
+        ):
             return [None if value is None else str(value) for value in column.to_pylist()]
         case _:
             return list(column.to_pylist())
@@ -211,41 +214,41 @@ def _decimal(value: Any) -> str:
     return written.rstrip("0").rstrip(".") if "." in written else written
 
 
-def _stand_in(kind: Kind) -> Any:
+def _stand_in(kind: DataType) -> Any:
     value = default_of(kind)
     match kind:
-        case Kind.FLOAT | Kind.DOUBLE:
+        case DataType.FLOAT | DataType.DOUBLE:
             return _odd(float(value))
-        case Kind.TIMESTAMP:
+        case DataType.TIMESTAMP:
             return "1970-01-01 00:00:00.0"
-        case Kind.BYTES:
+        case DataType.BYTES:
             return ""
-        case Kind.BIG_DECIMAL:
+        case DataType.BIG_DECIMAL:
             return "0"
         case _:
             return value
 
 
-def kind_of(stored: pa.DataType) -> Kind:
+def kind_of(stored: pa.DataType) -> DataType:
     """The Pinot type of what the engine returned."""
     types = pa.types
     if types.is_boolean(stored):
-        return Kind.BOOLEAN
+        return DataType.BOOLEAN
     if types.is_int64(stored) or types.is_uint32(stored):
-        return Kind.LONG
+        return DataType.LONG
     if types.is_uint64(stored) or types.is_decimal(stored):
-        return Kind.BIG_DECIMAL
+        return DataType.BIG_DECIMAL
     if types.is_integer(stored):
-        return Kind.INT
+        return DataType.INT
     if types.is_float32(stored):
-        return Kind.FLOAT
+        return DataType.FLOAT
     if types.is_floating(stored):
-        return Kind.DOUBLE
+        return DataType.DOUBLE
     if types.is_timestamp(stored):
-        return Kind.TIMESTAMP
+        return DataType.TIMESTAMP
     if types.is_binary(stored) or types.is_large_binary(stored) or types.is_fixed_size_binary(stored):
-        return Kind.BYTES
-    return Kind.STRING
+        return DataType.BYTES
+    return DataType.STRING
 
 
 def explanation(sql: str, tables: Mapping[str, tuple[int, int]], limit: int) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 
-from holdfast.push.queries.columns import Kind
+from holdfast.config.push_schema import DataType
 from holdfast.push.queries.failures import QueryError, QueryFailed
 from holdfast.push.queries.typed import Typed, as_long, as_millis, as_text, as_timestamp, text_literal
 
@@ -26,7 +26,7 @@ _PERIOD = re.compile(
 
 
 def now(_arguments: Arguments) -> Typed:
-    return Typed("epoch_ms(CAST(get_current_timestamp() AS TIMESTAMP))", Kind.LONG)
+    return Typed("epoch_ms(CAST(get_current_timestamp() AS TIMESTAMP))", DataType.LONG)
 
 
 def ago(arguments: Arguments) -> Typed:
@@ -39,7 +39,7 @@ def ago(arguments: Arguments) -> Typed:
     weeks, days, hours, minutes = (int(part or 0) for part in match.groups()[1:5])
     seconds = float(match[6] or 0)
     span = round(((weeks * 7 + days) * 24 + hours) * 3_600_000 + minutes * 60_000 + seconds * 1000)
-    return Typed(f"({now(()).sql} - {-span if match[1] else span})", Kind.LONG)
+    return Typed(f"({now(()).sql} - {-span if match[1] else span})", DataType.LONG)
 
 
 def date_trunc(arguments: Arguments) -> Typed:
@@ -58,7 +58,7 @@ def date_trunc(arguments: Arguments) -> Typed:
     else:
         local = f"timezone('{zone}', CAST({moment} AS TIMESTAMPTZ))"
         cut = f"epoch_ms(timezone('{zone}', date_trunc('{unit}', {local})))"
-    return Typed(_divided(cut, out), Kind.LONG)
+    return Typed(_divided(cut, out), DataType.LONG)
 
 
 def to_date_time(arguments: Arguments) -> Typed:
@@ -67,7 +67,7 @@ def to_date_time(arguments: Arguments) -> Typed:
     moment = as_timestamp(arguments[0])
     if len(arguments) > 2 and _zone(arguments[2]) != "UTC":
         moment = f"timezone('{_zone(arguments[2])}', CAST({moment} AS TIMESTAMPTZ))"
-    return Typed(f"strftime({moment}, {pattern})", Kind.STRING)
+    return Typed(f"strftime({moment}, {pattern})", DataType.STRING)
 
 
 def from_date_time(arguments: Arguments) -> Typed:
@@ -76,7 +76,7 @@ def from_date_time(arguments: Arguments) -> Typed:
     moment = f"strptime({as_text(arguments[0])}, {pattern})"
     if len(arguments) > 2 and _zone(arguments[2]) != "UTC":
         moment = f"timezone('{_zone(arguments[2])}', {moment})"
-    return Typed(f"epoch_ms({moment})", Kind.LONG)
+    return Typed(f"epoch_ms({moment})", DataType.LONG)
 
 
 def date_time_convert(arguments: Arguments) -> Typed:
@@ -90,20 +90,22 @@ def date_time_convert(arguments: Arguments) -> Typed:
 def time_convert(arguments: Arguments) -> Typed:
     """TIMECONVERT(time, 'SECONDS', 'DAYS')."""
     return Typed(
-        _divided(_times(as_long(arguments[0]), _scale(arguments[1])), _scale(arguments[2])), Kind.LONG
+        _divided(_times(as_long(arguments[0]), _scale(arguments[1])), _scale(arguments[2])), DataType.LONG
     )
 
 
 def add(arguments: Arguments) -> Typed:
     unit = _interval_unit(arguments[0])
     moved = f"({as_timestamp(arguments[2])} + to_{unit}s({_count(unit, arguments[1])}))"
-    return Typed(f"epoch_ms({moved})", Kind.LONG)
+    return Typed(f"epoch_ms({moved})", DataType.LONG)
 
 
 def difference(arguments: Arguments) -> Typed:
     """Whole units from the first moment to the second."""
     unit = _interval_unit(arguments[0])
-    return Typed(f"date_sub('{unit}', {as_timestamp(arguments[1])}, {as_timestamp(arguments[2])})", Kind.LONG)
+    return Typed(
+        f"date_sub('{unit}', {as_timestamp(arguments[1])}, {as_timestamp(arguments[2])})", DataType.LONG
+    )
 
 
 def part(name: str, moment: Typed, zone: str = "UTC") -> Typed:
@@ -117,7 +119,7 @@ def part(name: str, moment: Typed, zone: str = "UTC") -> Typed:
     sql = f"date_part('{duck}', {local})"
     if duck == "millisecond":
         sql = f"({sql} % 1000)"
-    return Typed(f"CAST({sql} AS INTEGER)", Kind.INT)
+    return Typed(f"CAST({sql} AS INTEGER)", DataType.INT)
 
 
 _PARTS: Mapping[str, str] = {
@@ -147,28 +149,28 @@ def _part_rule(name: str) -> Callable[[Arguments], Typed]:
 
 
 def _to_epoch(unit_ms: int) -> Callable[[Arguments], Typed]:
-    return lambda arguments: Typed(_divided(as_millis(arguments[0]), unit_ms), Kind.LONG)
+    return lambda arguments: Typed(_divided(as_millis(arguments[0]), unit_ms), DataType.LONG)
 
 
 def _from_epoch(unit_ms: int) -> Callable[[Arguments], Typed]:
-    return lambda arguments: Typed(_times(as_long(arguments[0]), unit_ms), Kind.LONG)
+    return lambda arguments: Typed(_times(as_long(arguments[0]), unit_ms), DataType.LONG)
 
 
 def _to_bucket(unit_ms: int) -> Callable[[Arguments], Typed]:
     return lambda arguments: Typed(
-        f"({_divided(as_millis(arguments[0]), unit_ms)} // {as_long(arguments[1])})", Kind.LONG
+        f"({_divided(as_millis(arguments[0]), unit_ms)} // {as_long(arguments[1])})", DataType.LONG
     )
 
 
 def _to_rounded(unit_ms: int) -> Callable[[Arguments], Typed]:
     return lambda arguments: Typed(
-        f"({_to_bucket(unit_ms)(arguments).sql} * {as_long(arguments[1])})", Kind.LONG
+        f"({_to_bucket(unit_ms)(arguments).sql} * {as_long(arguments[1])})", DataType.LONG
     )
 
 
 def _from_bucket(unit_ms: int) -> Callable[[Arguments], Typed]:
     return lambda arguments: Typed(
-        _times(f"({as_long(arguments[0])} * {as_long(arguments[1])})", unit_ms), Kind.LONG
+        _times(f"({as_long(arguments[0])} * {as_long(arguments[1])})", unit_ms), DataType.LONG
     )
 
 
@@ -222,15 +224,15 @@ def _read(value: Typed, form: str) -> str:
     size, unit, pattern = _format(form)
     if pattern is None:
         return _times(as_millis(value), size * unit)
-    return from_date_time((value, Typed("", Kind.STRING, literal=pattern))).sql
+    return from_date_time((value, Typed("", DataType.STRING, literal=pattern))).sql
 
 
 def _written(millis: str, form: str) -> Typed:
     size, unit, pattern = _format(form)
     if pattern is None:
-        return Typed(_divided(millis, size * unit), Kind.LONG)
-    moment = Typed(millis, Kind.LONG)
-    return to_date_time((moment, Typed("", Kind.STRING, literal=pattern)))
+        return Typed(_divided(millis, size * unit), DataType.LONG)
+    moment = Typed(millis, DataType.LONG)
+    return to_date_time((moment, Typed("", DataType.STRING, literal=pattern)))
 
 
 def _format(form: str) -> tuple[int, int, str | None]:

@@ -1,8 +1,10 @@
 """Pieces of DuckDB SQL that know which Pinot type they have."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from holdfast.push.queries.columns import DUCKDB_TYPES, Column, Kind, Value
+from holdfast.config.push_schema import DataType
+from holdfast.push.queries.columns import DUCKDB_TYPES, Column, Value
 from holdfast.push.queries.failures import QueryError, QueryFailed
 
 _INT_MAX = 2**31
@@ -12,7 +14,7 @@ _LONG_MAX = 2**63
 @dataclass(frozen=True, slots=True)
 class Typed:
     sql: str
-    kind: Kind | None
+    kind: DataType | None
     """None where it is not known before the query runs."""
     is_array: bool = False
     literal: int | float | str | None = None
@@ -24,7 +26,7 @@ class Typed:
 
     @property
     def is_text(self) -> bool:
-        return self.kind in (Kind.STRING, Kind.JSON)
+        return self.kind in (DataType.STRING, DataType.JSON)
 
 
 def quoted(name: str) -> str:
@@ -38,8 +40,12 @@ def text_literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+def list_literal(texts: Iterable[str]) -> str:
+    return f"[{', '.join(text_literal(text) for text in texts)}]"
+
+
 def text(value: str) -> Typed:
-    return Typed(text_literal(value), Kind.STRING, literal=value)
+    return Typed(text_literal(value), DataType.STRING, literal=value)
 
 
 def number(digits: str) -> Typed:
@@ -48,19 +54,19 @@ def number(digits: str) -> Typed:
         value = int(digits)
         if value > _LONG_MAX:
             raise QueryFailed(QueryError.QUERY_VALIDATION, "the number is too large", number=digits[:40])
-        return Typed(digits, Kind.INT if value < _INT_MAX else Kind.LONG, literal=value)
+        return Typed(digits, DataType.INT if value < _INT_MAX else DataType.LONG, literal=value)
     try:
         real = float(digits)
     except ValueError:
         raise QueryFailed(QueryError.SQL_PARSING, "not a number", number=digits[:40]) from None
-    return Typed(digits if "e" in digits.lower() else f"{digits}e0", Kind.DOUBLE, literal=real)
+    return Typed(digits if "e" in digits.lower() else f"{digits}e0", DataType.DOUBLE, literal=real)
 
 
-def constant(value: Value, kind: Kind) -> str:
+def constant(value: Value, kind: DataType) -> str:
     """A value of exactly the type that a column of the kind has."""
     if isinstance(value, bytes):
         return f"from_hex('{value.hex()}')"
-    if kind is Kind.TIMESTAMP:
+    if kind is DataType.TIMESTAMP:
         return f"epoch_ms(CAST({value} AS BIGINT))"
     if isinstance(value, bool):
         return "TRUE" if value else "FALSE"
@@ -74,18 +80,18 @@ def default_sql(column: Column) -> str:
 
 
 def as_double(value: Typed) -> str:
-    if value.kind is Kind.TIMESTAMP:
+    if value.kind is DataType.TIMESTAMP:
         return f"CAST(epoch_ms({value.sql}) AS DOUBLE)"
-    return value.sql if value.kind is Kind.DOUBLE else f"CAST({value.sql} AS DOUBLE)"
+    return value.sql if value.kind is DataType.DOUBLE else f"CAST({value.sql} AS DOUBLE)"
 
 
 def as_long(value: Typed) -> str:
     """Whole numbers as they are; others cut off, as Java does and DuckDB's cast does not."""
-    if value.kind is Kind.TIMESTAMP:
+    if value.kind is DataType.TIMESTAMP:
         return f"epoch_ms({value.sql})"
-    if value.kind is Kind.LONG:
+    if value.kind is DataType.LONG:
         return value.sql
-    if value.kind in (Kind.INT, Kind.BOOLEAN):
+    if value.kind in (DataType.INT, DataType.BOOLEAN):
         return f"CAST({value.sql} AS BIGINT)"
     if value.is_text:
         return f"CAST({value.sql} AS BIGINT)"
@@ -95,9 +101,9 @@ def as_long(value: Typed) -> str:
 def as_text(value: Typed) -> str:
     if value.is_text:
         return value.sql
-    if value.kind is Kind.BYTES:
+    if value.kind is DataType.BYTES:
         return f"lower(hex({value.sql}))"
-    if value.kind is Kind.TIMESTAMP:
+    if value.kind is DataType.TIMESTAMP:
         written = f"strftime({value.sql}, '%Y-%m-%d %H:%M:%S.%f')"
         return f"regexp_replace({written}, '(\\.\\d+?)0*$', '\\1')"
     return f"CAST({value.sql} AS VARCHAR)"
@@ -111,7 +117,7 @@ def as_millis(value: Typed) -> str:
 
 
 def as_timestamp(value: Typed) -> str:
-    if value.kind is Kind.TIMESTAMP:
+    if value.kind is DataType.TIMESTAMP:
         return value.sql
     if value.is_text:
         if isinstance(value.literal, str) and value.literal.lstrip("-").isdigit():
@@ -120,20 +126,20 @@ def as_timestamp(value: Typed) -> str:
     return f"epoch_ms({as_long(value)})"
 
 
-def cast(value: Typed, kind: Kind) -> Typed:
+def cast(value: Typed, kind: DataType) -> Typed:
     """Pinot's CAST."""
     match kind:
-        case Kind.LONG:
+        case DataType.LONG:
             return Typed(as_long(value), kind)
-        case Kind.INT:
+        case DataType.INT:
             return Typed(f"CAST({as_long(value)} AS INTEGER)", kind)
-        case Kind.TIMESTAMP:
+        case DataType.TIMESTAMP:
             return Typed(as_timestamp(value), kind)
-        case Kind.STRING | Kind.JSON:
+        case DataType.STRING | DataType.JSON:
             return Typed(as_text(value), kind)
-        case Kind.FLOAT | Kind.DOUBLE | Kind.BIG_DECIMAL if value.kind is Kind.TIMESTAMP:
+        case DataType.FLOAT | DataType.DOUBLE | DataType.BIG_DECIMAL if value.kind is DataType.TIMESTAMP:
             return Typed(f"CAST(epoch_ms({value.sql}) AS {DUCKDB_TYPES[kind]})", kind)
-        case Kind.BYTES if value.is_text:
+        case DataType.BYTES if value.is_text:
             return Typed(f"from_hex({value.sql})", kind)
         case _:
             return Typed(f"CAST({value.sql} AS {DUCKDB_TYPES[kind]})", kind)

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from holdfast.push.queries.columns import Kind
+from holdfast.config.push_schema import DataType
 
 _LENGTHS = struct.Struct("!IQ")
 _MAX_HEADER = 256 * 1024 * 1024
@@ -39,7 +39,7 @@ class Ready(msgspec.Struct, frozen=True):
 
 class ColumnTask(msgspec.Struct, frozen=True, array_like=True):
     name: str
-    kind: Kind
+    kind: DataType
     is_array: bool
     default: str | None = None
     """What stands for null, in SQL; None: the column is read as it is stored."""

@@ -1,14 +1,16 @@
-"""One worker: a process that runs one query at a time, each in a DuckDB of its own.
+"""One worker: a process that runs one query at a time.
 
 Three walls stand around a query. The broker only sends statements that it
 wrote itself from an admitted tree. DuckDB is locked: no settings, no
-extensions, no files beside the segments of the query. And the process may
-write nothing and connect to nothing (`confine`). Where the kernel does not
-help with the last, segments are handed over as Arrow datasets and DuckDB may
-open no file at all, which is slower.
+extensions, no files beside the segments of the query, and nothing left behind
+for the next one (`instances`). And the process may write nothing and connect to
+nothing (`confine`). Where the kernel does not help with the last, segments are
+handed over as Arrow datasets and DuckDB may open no file at all, which is
+slower.
 """
 
 import os
+import select
 import socket
 import sys
 import threading
@@ -19,6 +21,9 @@ from holdfast.push.queries import wire
 from holdfast.push.queries.confine import confine, limit_files, limit_memory
 
 _INTERRUPT_EVERY_S = 0.05
+_QUIET_S = 0.02
+_STACK_BYTES = 8 << 20
+"""Of a thread; it counts as memory of the process, whether it is used or not."""
 
 
 def main() -> None:
@@ -35,22 +40,30 @@ def main() -> None:
 
 def _serve(channel: socket.socket, control: socket.socket, setup: wire.Setup, *, confined: bool) -> None:
     # DuckDB and Arrow start threads, so they are loaded only now.
-    from holdfast.push.queries.duck import Runner, open_segments
+    from holdfast.push.queries.duck import Runner
+    from holdfast.push.queries.instances import INSTANCES_MAX
+    from holdfast.push.queries.segment_files import open_segments
 
     runner = Runner(open_segments(setup, native=confined and not setup.network), setup)
     limit_files()
-    limit_memory(setup.memory_bytes * 2)
+    limit_memory(setup.memory_bytes * 2 + INSTANCES_MAX * setup.threads * _STACK_BYTES)
     threading.Thread(target=_obey, args=(control, runner.interrupt), daemon=True).start()
     wire.send(channel, wire.Ready(confined))
     while True:
         try:
             task, _ = wire.receive(channel, wire.Task)
         except EOFError:
-            return
+            os._exit(0)  # At once, as `_obey` does: whichever of the two notices first.
         failure, body = runner.run(task)
         wire.send(channel, wire.Answer(task.number, failure), body)
-        # The next query's DuckDB is made while nobody waits for it.
-        runner.prepare()
+        if not _is_asked_again(channel):
+            runner.prepare()
+
+
+def _is_asked_again(channel: socket.socket) -> bool:
+    """Whether the next query comes at once. It should not wait for what can be done later."""
+    readable, _, _ = select.select([channel], [], [], _QUIET_S)
+    return bool(readable)
 
 
 def _obey(control: socket.socket, interrupt: Callable[[int], bool]) -> None:

@@ -2,11 +2,26 @@
 
 import pytest
 
+from harness.catalogs import with_table
 from harness.serving import Tables
 from holdfast.push.broker import Broker
+from holdfast.push.metastore.memory import MemoryMetastore
+from holdfast.push.metastore.sqlite import SqliteMetastore
 from holdfast.push.queries.pool import PoolSettings, WorkerPool
-from holdfast.push.routing import Router
+from holdfast.push.routing import Router, RouterSettings
 from holdfast.storage.store import StoreLocation
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def metastore(request, tmp_path):
+    store = MemoryMetastore() if request.param == "memory" else SqliteMetastore(tmp_path / "push.db", "c")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def catalog(metastore):
+    return with_table(metastore)
 
 
 @pytest.fixture(scope="session")
@@ -32,7 +47,7 @@ def tables(deep_store):
 
 @pytest.fixture
 def broker(tables, pool):
-    router = Router(tables.catalog, broker="Broker_localhost_8099")
+    router = Router(tables.catalog, broker="Broker_localhost_8099", settings=RouterSettings(coalesce_ms=5))
     router.start()
     yield Broker(router, pool)
     router.close()

@@ -1,0 +1,424 @@
+"""Values and filters of a statement in DuckDB's SQL.
+
+Null handling is written into them: where it is off, a column reads as its
+default wherever it is null, and filters keep the form that the Parquet reader
+can use to skip row groups.
+"""
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from holdfast.config.push_schema import DataType
+from holdfast.push.queries import functions, times
+from holdfast.push.queries.columns import Value
+from holdfast.push.queries.failures import QueryError, QueryFailed
+from holdfast.push.queries.functions import Context
+from holdfast.push.queries.scopes import Columns, Output, Scope, unsupported
+from holdfast.push.queries.typed import Typed, as_text, as_timestamp, cast, number, text
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    sql: str
+    outputs: tuple[Output, ...]
+
+
+_COMPARISONS: Mapping[type[exp.Expr], tuple[str, Callable[..., bool]]] = {
+    exp.EQ: ("=", operator.eq),
+    exp.NEQ: ("<>", operator.ne),
+    exp.LT: ("<", operator.lt),
+    exp.LTE: ("<=", operator.le),
+    exp.GT: (">", operator.gt),
+    exp.GTE: (">=", operator.ge),
+}
+_MIRRORED: Mapping[type[exp.Expr], type[exp.Expr]] = {
+    exp.EQ: exp.EQ,
+    exp.NEQ: exp.NEQ,
+    exp.LT: exp.GT,
+    exp.LTE: exp.GTE,
+    exp.GT: exp.LT,
+    exp.GTE: exp.LTE,
+}
+_ARITHMETIC: Mapping[type[exp.Expr], str] = {
+    exp.Add: "+",
+    exp.Sub: "-",
+    exp.Mul: "*",
+    exp.Div: "/",
+    exp.Mod: "%",
+}
+_UNIT_FIRST = frozenset({"timestampadd", "dateadd", "timestampdiff", "datediff"})
+_KINDS: Mapping[object, DataType] = {
+    exp.DataType.Type.INT: DataType.INT,
+    exp.DataType.Type.BIGINT: DataType.LONG,
+    exp.DataType.Type.FLOAT: DataType.FLOAT,
+    exp.DataType.Type.DOUBLE: DataType.DOUBLE,
+    exp.DataType.Type.DECIMAL: DataType.BIG_DECIMAL,
+    exp.DataType.Type.BOOLEAN: DataType.BOOLEAN,
+    exp.DataType.Type.TIMESTAMP: DataType.TIMESTAMP,
+    exp.DataType.Type.TEXT: DataType.STRING,
+    exp.DataType.Type.VARCHAR: DataType.STRING,
+    exp.DataType.Type.CHAR: DataType.STRING,
+    exp.DataType.Type.JSON: DataType.JSON,
+    exp.DataType.Type.VARBINARY: DataType.BYTES,
+}
+
+
+class Expressions:
+    """The values of one statement. `query` gives the statement of a subquery."""
+
+    def __init__(
+        self, columns: Columns, query: Callable[[exp.Expr, Scope], Query], *, null_handling: bool
+    ) -> None:
+        self._columns = columns
+        self._query = query
+        self._null_handling = null_handling
+
+    def value(self, node: exp.Expr, scope: Scope) -> Typed:
+        kind = type(node)
+        if kind in _COMPARISONS:
+            return self._comparison(node, scope)
+        if kind in _ARITHMETIC:
+            return functions.arithmetic(
+                _ARITHMETIC[kind], self.value(node.this, scope), self.value(node.expression, scope)
+            )
+        if kind in (exp.And, exp.Or):
+            word = "AND" if kind is exp.And else "OR"
+            sides = [self.value(side, scope).sql for side in _flattened(node, kind)]
+            return Typed(f"({f' {word} '.join(sides)})", DataType.BOOLEAN)
+        rule = self._RULES.get(kind)
+        if rule is None:
+            raise unsupported(node)
+        return rule(self, node, scope)
+
+    def _literal(self, node: exp.Literal, _scope: Scope) -> Typed:
+        return text(node.name) if node.is_string else number(node.name)
+
+    def _boolean(self, node: exp.Boolean, _scope: Scope) -> Typed:
+        return Typed("TRUE" if node.this else "FALSE", DataType.BOOLEAN)
+
+    def _null(self, _node: exp.Null, _scope: Scope) -> Typed:
+        return Typed("NULL", None)
+
+    def _column_value(self, node: exp.Column, scope: Scope) -> Typed:
+        return self._columns.column(node, scope)[0]
+
+    def _paren(self, node: exp.Paren, scope: Scope) -> Typed:
+        inner = self.value(node.this, scope)
+        return replace(inner, sql=f"({inner.sql})")
+
+    def _negative(self, node: exp.Neg, scope: Scope) -> Typed:
+        inner = self.value(node.this, scope)
+        negated = -inner.literal if isinstance(inner.literal, int | float) else None
+        if isinstance(negated, int) and negated == -(2**31):
+            return Typed("CAST(-2147483648 AS INTEGER)", DataType.INT, literal=negated)
+        return replace(inner, sql=f"(-{inner.sql})", literal=negated)
+
+    def _not(self, node: exp.Not, scope: Scope) -> Typed:
+        return Typed(f"(NOT {self.value(node.this, scope).sql})", DataType.BOOLEAN)
+
+    def _is(self, node: exp.Is, scope: Scope) -> Typed:
+        """A column is tested as it is stored: a default in its place would hide what is asked."""
+        if not isinstance(node.expression, exp.Null | exp.Boolean):
+            raise unsupported(node)
+        found = self._columns.stored(node.this, scope) if isinstance(node.this, exp.Column) else None
+        value = found[0] if found is not None else self.value(node.this, scope)
+        return Typed(f"({value.sql} IS {self.value(node.expression, scope).sql})", DataType.BOOLEAN)
+
+    def _between(self, node: exp.Between, scope: Scope) -> Typed:
+        value = self.value(node.this, scope)
+        low = _fitted(self.value(node.args["low"], scope), value)
+        high = _fitted(self.value(node.args["high"], scope), value)
+        return Typed(f"({_fitted(value, low)} BETWEEN {low} AND {high})", DataType.BOOLEAN)
+
+    def _in(self, node: exp.In, scope: Scope) -> Typed:
+        value = self.value(node.this, scope)
+        query = node.args.get("query")
+        if query is not None:
+            return Typed(f"({value.sql} IN ({self._query(query, scope).sql}))", DataType.BOOLEAN)
+        if node.args.get("unnest") or node.args.get("field"):
+            raise unsupported(node)
+        options = [_fitted(self.value(one, scope), value) for one in node.expressions]
+        if value.is_array:
+            return Typed(f"list_has_any({value.sql}, [{', '.join(options)}])", DataType.BOOLEAN)
+        return Typed(f"({value.sql} IN ({', '.join(options)}))", DataType.BOOLEAN)
+
+    def _like(self, node: exp.Expr, scope: Scope) -> Typed:
+        escape = ""
+        if isinstance(node, exp.Escape):
+            escape, node = f" ESCAPE {self.value(node.expression, scope).sql}", node.this
+            if not isinstance(node, exp.Like):
+                raise unsupported(node)
+        pattern = self.value(node.expression, scope)
+        if not escape and "\\" in str(pattern.literal):
+            escape = " ESCAPE '\\'"
+        value = as_text(self.value(node.this, scope))
+        return Typed(f"({value} LIKE {pattern.sql}{escape})", DataType.BOOLEAN)
+
+    def _concatenation(self, node: exp.DPipe, scope: Scope) -> Typed:
+        left, right = self.value(node.this, scope), self.value(node.expression, scope)
+        return Typed(f"({as_text(left)} || {as_text(right)})", DataType.STRING)
+
+    def _case(self, node: exp.Case, scope: Scope) -> Typed:
+        base = node.this and self.value(node.this, scope)
+        pieces = ["CASE"]
+        chosen: list[Typed] = []
+        for branch in node.args["ifs"]:
+            condition = self.value(branch.this, scope)
+            when = condition.sql if base is None else f"{base.sql} = {_fitted(condition, base)}"
+            chosen.append(self.value(branch.args["true"], scope))
+            pieces.append(f"WHEN {when} THEN {chosen[-1].sql}")
+        if node.args.get("default") is not None:
+            chosen.append(self.value(node.args["default"], scope))
+            pieces.append(f"ELSE {chosen[-1].sql}")
+        kinds = {one.kind for one in chosen if one.sql != "NULL"}
+        return Typed(" ".join((*pieces, "END")), kinds.pop() if len(kinds) == 1 else None)
+
+    def _cast(self, node: exp.Cast, scope: Scope) -> Typed:
+        kind = _KINDS.get(node.to.this)
+        if kind is None or node.args.get("format"):
+            raise QueryFailed(QueryError.QUERY_VALIDATION, "not a type to cast to", found=str(node.to)[:40])
+        return cast(self.value(node.this, scope), kind)
+
+    def _extract(self, node: exp.Extract, scope: Scope) -> Typed:
+        return times.part(node.name, self.value(node.expression, scope))
+
+    def _function(self, node: exp.Anonymous, scope: Scope, tail: str = "") -> Typed:
+        name = str(node.this)
+        listed = list(node.expressions)
+        distinct = len(listed) == 1 and isinstance(listed[0], exp.Distinct)
+        if distinct:
+            listed = list(listed[0].expressions)
+        if functions.canonical(name) == "count" and len(listed) == 1 and isinstance(listed[0], exp.Star):
+            return Typed(f"COUNT(*){tail}", DataType.LONG)
+        arguments = tuple(
+            text(one.name)
+            if at == 0 and isinstance(one, exp.Column) and functions.canonical(name) in _UNIT_FIRST
+            else self.value(one, scope)
+            for at, one in enumerate(listed)
+        )
+        context = Context(null_handling=self._null_handling, distinct=distinct, tail=tail)
+        return functions.apply(name, arguments, context)
+
+    def _filter(self, node: exp.Filter, scope: Scope, tail: str = "") -> Typed:
+        if not isinstance(node.this, exp.Anonymous):
+            raise unsupported(node)
+        condition = self.condition(node.expression.this, scope)
+        return self._function(node.this, scope, f" FILTER (WHERE {condition}){tail}")
+
+    def _window(self, node: exp.Window, scope: Scope) -> Typed:
+        if any(node.args.get(part) for part in ("alias", "first")) or node.args.get("over") not in (
+            None,
+            "OVER",
+        ):
+            raise unsupported(node)
+        pieces: list[str] = []
+        partitions = node.args.get("partition_by") or ()
+        if partitions:
+            pieces.append("PARTITION BY " + ", ".join(self.value(one, scope).sql for one in partitions))
+        order = node.args.get("order")
+        if order is not None:
+            pieces.append("ORDER BY " + ", ".join(self.ordered(one, scope, {}) for one in order.expressions))
+        if node.args.get("spec") is not None:
+            pieces.append(_frame(node.args["spec"]))
+        tail = f" OVER ({' '.join(pieces)})"
+        if isinstance(node.this, exp.Filter):
+            return self._filter(node.this, scope, tail)
+        if not isinstance(node.this, exp.Anonymous):
+            raise unsupported(node)
+        return self._function(node.this, scope, tail)
+
+    def _scalar(self, node: exp.Expr, scope: Scope) -> Typed:
+        inner = self._query(node, scope)
+        if len(inner.outputs) != 1:
+            raise QueryFailed(QueryError.QUERY_VALIDATION, "a subquery used as a value has one column")
+        return Typed(f"({inner.sql})", inner.outputs[0].kind)
+
+    def _exists(self, node: exp.Exists, scope: Scope) -> Typed:
+        return Typed(f"EXISTS ({self._query(node.this, scope).sql})", DataType.BOOLEAN)
+
+    def _row(self, node: exp.Tuple, scope: Scope) -> Typed:
+        return Typed(f"({', '.join(self.value(one, scope).sql for one in node.expressions)})", None)
+
+    # Filters
+
+    def condition(self, node: exp.Expr, scope: Scope) -> str:
+        """A filter of which only "true" counts, so unknown and false are one.
+
+        There a comparison may look at the stored column, which lets the
+        Parquet reader use its statistics, as long as what the default would
+        have answered is added for nulls.
+        """
+        if isinstance(node, exp.Paren):
+            return f"({self.condition(node.this, scope)})"
+        if isinstance(node, exp.And | exp.Or):
+            kind = type(node)
+            word = " AND " if kind is exp.And else " OR "
+            return f"({word.join(self.condition(side, scope) for side in _flattened(node, kind))})"
+        if not self._null_handling:
+            plain = self._stored_comparison(node, scope)
+            if plain is not None:
+                return plain
+        return self.value(node, scope).sql
+
+    def _stored_comparison(self, node: exp.Expr, scope: Scope) -> str | None:
+        """The comparison of a stored column with literals, or None if it is something else."""
+        kind = type(node)
+        if kind in _COMPARISONS:
+            column, others = node.this, [node.expression]
+            if not isinstance(column, exp.Column):
+                column, others, kind = node.expression, [node.this], _MIRRORED[kind]
+        elif isinstance(node, exp.In) and node.expressions:
+            column, others = node.this, node.expressions
+        elif isinstance(node, exp.Between):
+            column, others = node.this, [node.args["low"], node.args["high"]]
+        else:
+            return None
+        found = self._columns.stored(column, scope) if isinstance(column, exp.Column) else None
+        if found is None or found[0].is_array:
+            return None
+        stored, default = found
+        values = [self.value(one, scope) for one in others]
+        holds = _holds_for_default(kind, default, values, stored.kind)
+        if holds is None:
+            return None
+        fitted = [_fitted(value, stored) for value in values]
+        if kind is exp.In:
+            sql = f"{stored.sql} IN ({', '.join(fitted)})"
+        elif kind is exp.Between:
+            sql = f"{stored.sql} BETWEEN {fitted[0]} AND {fitted[1]}"
+        else:
+            sql = f"{stored.sql} {_COMPARISONS[kind][0]} {fitted[0]}"
+        return f"({sql} OR {stored.sql} IS NULL)" if holds else f"({sql})"
+
+    def _comparison(self, node: exp.Expr, scope: Scope) -> Typed:
+        sign = _COMPARISONS[type(node)][0]
+        left, right = self.value(node.this, scope), self.value(node.expression, scope)
+        if left.is_array != right.is_array and sign in ("=", "<>"):
+            array, element = (left, right) if left.is_array else (right, left)
+            sql = f"list_contains({array.sql}, {_fitted(element, array)})"
+            return Typed(sql if sign == "=" else f"(NOT {sql})", DataType.BOOLEAN)
+        return Typed(f"({_fitted(left, right)} {sign} {_fitted(right, left)})", DataType.BOOLEAN)
+
+    def ordered(self, node: exp.Expr, scope: Scope, names: Mapping[str, Typed]) -> str:
+        if not isinstance(node, exp.Ordered):
+            raise unsupported(node)
+        key = node.this
+        if isinstance(key, exp.Column) and not key.table and key.name.lower() in names:
+            sql = names[key.name.lower()].sql
+        elif is_ordinal(key):
+            sql = key.name
+        else:
+            sql = self.value(key, scope).sql
+        direction = " DESC" if node.args.get("desc") else ""
+        return f"{sql}{direction} NULLS {'FIRST' if node.args.get('nulls_first') else 'LAST'}"
+
+    _RULES: Mapping[type[exp.Expr], Callable[..., Typed]] = {
+        exp.Literal: _literal,
+        exp.Boolean: _boolean,
+        exp.Null: _null,
+        exp.Column: _column_value,
+        exp.Paren: _paren,
+        exp.Neg: _negative,
+        exp.Not: _not,
+        exp.Is: _is,
+        exp.Between: _between,
+        exp.In: _in,
+        exp.Like: _like,
+        exp.Escape: _like,
+        exp.DPipe: _concatenation,
+        exp.Case: _case,
+        exp.Cast: _cast,
+        exp.Extract: _extract,
+        exp.Anonymous: _function,
+        exp.Filter: _filter,
+        exp.Window: _window,
+        exp.Subquery: _scalar,
+        exp.Exists: _exists,
+        exp.Tuple: _row,
+    }
+
+
+def _fitted(value: Typed, other: Typed | str) -> str:
+    """The value in the type in which it can be compared with the other."""
+    if isinstance(other, str):
+        return value.sql
+    if other.kind is DataType.TIMESTAMP and (value.is_number or value.is_text):
+        return as_timestamp(value)
+    if other.is_text and value.is_number:
+        return as_text(value)
+    if other.kind is DataType.BYTES and isinstance(value.literal, str):
+        return f"from_hex({value.sql})"
+    return value.sql
+
+
+_COMPARABLE = {
+    DataType.INT: (int, float),
+    DataType.LONG: (int, float),
+    DataType.FLOAT: (int, float),
+    DataType.DOUBLE: (int, float),
+    DataType.TIMESTAMP: (int,),
+    DataType.STRING: (str,),
+    DataType.JSON: (str,),
+}
+
+
+def _holds_for_default(
+    operation: type[exp.Expr], default: Value, values: Sequence[Typed], kind: DataType | None
+) -> bool | None:
+    """Whether the comparison holds for the default; None if that cannot be said beforehand."""
+    types = _COMPARABLE.get(kind) if kind is not None else None
+    literals = [value.literal for value in values]
+    if types is None or not all(isinstance(literal, types) for literal in literals):
+        return None
+    if operation is exp.In:
+        return default in literals
+    if operation is exp.Between:
+        return bool(literals[0] <= default <= literals[1])  # type: ignore[operator]
+    return _COMPARISONS[operation][1](default, literals[0])
+
+
+def _flattened(node: exp.Expr, kind: type[exp.Expr]) -> list[exp.Expr]:
+    """The operands of a chain of one operator, without descending as deep as the chain is long."""
+    operands: list[exp.Expr] = []
+    waiting = [node]
+    while waiting:
+        one = waiting.pop()
+        if type(one) is kind:
+            waiting += (one.expression, one.this)
+        else:
+            operands.append(one)
+    return operands
+
+
+def _frame(spec: exp.WindowSpec) -> str:
+    """ROWS or RANGE BETWEEN."""
+    kind = str(spec.args.get("kind") or "ROWS").upper()
+    if kind not in ("ROWS", "RANGE") or spec.args.get("exclude"):
+        raise unsupported(spec)
+    start = _bound(spec.args.get("start"), spec.args.get("start_side"), spec)
+    end = _bound(spec.args.get("end") or "CURRENT ROW", spec.args.get("end_side"), spec)
+    return f"{kind} BETWEEN {start} AND {end}"
+
+
+def _bound(value: object, side: object, spec: exp.WindowSpec) -> str:
+    words = str(side or "").upper()
+    if isinstance(value, exp.Expr):
+        return f"{whole(value)} {'FOLLOWING' if words == 'FOLLOWING' else 'PRECEDING'}"
+    if str(value).upper() == "CURRENT ROW":
+        return "CURRENT ROW"
+    if str(value).upper() == "UNBOUNDED" and words in ("PRECEDING", "FOLLOWING"):
+        return f"UNBOUNDED {words}"
+    raise unsupported(spec)
+
+
+def is_ordinal(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit()
+
+
+def whole(node: exp.Expr) -> int:
+    if not isinstance(node, exp.Literal) or node.is_string or not node.name.isdigit():
+        raise QueryFailed(QueryError.SQL_PARSING, "LIMIT, OFFSET and frames take a whole number")
+    return int(node.name)

@@ -1,0 +1,168 @@
+"""An instance by itself, as if both the gate and the worker had let a statement through."""
+
+import duckdb
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+
+from harness.serving import orders
+from holdfast.push.queries import wire
+from holdfast.push.queries.instances import INSTANCES_MAX, Instances
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("segments")
+    for name, ids in (("mine", [1, 2, 3]), ("other", [4])):
+        pq.write_table(orders(ids), folder / f"{name}.parquet")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def setup(folder):
+    return wire.Setup(str(folder), {}, [], False, 256 << 20, 1, False)
+
+
+@pytest.fixture(scope="module")
+def instances(setup):
+    return Instances(setup)
+
+
+@pytest.fixture
+def mine(folder):
+    return (str(folder / "mine.parquet"),)
+
+
+def ask(instances, paths, sql):
+    with instances.connection(paths) as connection:
+        return connection.execute(sql).fetchall()
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM read_text('/etc/hostname')",
+        "SELECT * FROM glob('/etc/*')",
+        "SELECT * FROM '{folder}/other.parquet'",
+        "SELECT * FROM read_parquet('{folder}/*.parquet')",
+        "SELECT * FROM parquet_metadata('{folder}/other.parquet')",
+        "COPY (SELECT 1) TO '{folder}/new.csv'",
+        "COPY (SELECT 1 AS a) TO '{folder}/new.parquet' (FORMAT parquet, USE_TMP_FILE false)",
+        "ATTACH '{folder}/new.db' AS x",
+        "EXPORT DATABASE '{folder}/export'",
+        "SET threads = 8",
+        "SET memory_limit = '100GB'",
+        "SET enable_external_access = true",
+        "SET allowed_paths = ['/etc/hostname']",
+        "SET lock_configuration = false",
+        "SET profiling_output = '{folder}/profile'",
+        "PRAGMA enable_profiling = 'json'",
+        "INSTALL httpfs",
+        "LOAD httpfs",
+        "CREATE SECRET s (TYPE s3)",
+        "CALL enable_logging(storage = 'file', storage_config = {{'path': '{folder}/log'}})",
+        "SELECT * FROM enable_logging(storage = 'file', storage_config = {{'path': '{folder}/log'}})",
+        "SELECT * FROM read_parquet('http://127.0.0.1:1/x.parquet')",
+        "SELECT * FROM folder",
+    ],
+)
+def test_an_instance_opens_its_files_and_changes_nothing_about_itself(instances, mine, folder, sql):
+    before = sorted(folder.rglob("*"))
+
+    with pytest.raises(duckdb.Error):
+        ask(instances, mine, sql.format(folder=folder))
+
+    assert sorted(folder.rglob("*")) == before
+    assert ask(instances, mine, f"SELECT count(*) FROM '{mine[0]}'") == [(3,)]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "CREATE TABLE x (a INTEGER)",
+        "CREATE VIEW x AS SELECT 1",
+        "CREATE OR REPLACE MACRO sum(x) AS 0",
+        "CREATE SEQUENCE s",
+        "CREATE SCHEMA s",
+        "CREATE TYPE t AS ENUM ('a')",
+    ],
+)
+def test_nothing_can_be_made_that_another_query_would_see(instances, mine, sql):
+    ask(instances, mine, "SELECT 1")
+
+    with pytest.raises(duckdb.Error, match="read-only"):
+        ask(instances, mine, sql)
+
+
+@pytest.mark.parametrize(
+    ("leave", "look"),
+    [
+        ("CREATE TEMP TABLE x AS SELECT 1", "SELECT * FROM x"),
+        ("CREATE TEMP VIEW x AS SELECT 1", "SELECT * FROM x"),
+        ("CREATE TEMP MACRO twice(a) AS 2 * a", "SELECT twice(1)"),
+        ("PREPARE p AS SELECT 1", "EXECUTE p"),
+    ],
+)
+def test_what_a_query_makes_for_itself_goes_with_it(instances, mine, leave, look):
+    with instances.connection(mine) as connection:
+        connection.execute(leave)
+        assert connection.execute(look).fetchall()
+
+    with pytest.raises(duckdb.Error):
+        ask(instances, mine, look)
+
+
+def test_a_variable_goes_with_its_query(instances, mine):
+    ask(instances, mine, "SET VARIABLE secret = 'mine'")
+
+    assert ask(instances, mine, "SELECT getvariable('secret')") == [(None,)]
+
+
+def test_an_instance_without_files_opens_none(instances, mine):
+    with pytest.raises(duckdb.PermissionException):
+        ask(instances, (), f"SELECT * FROM '{mine[0]}'")
+
+
+def test_times_are_of_utc_in_every_connection(instances, mine):
+    for _ in range(2):
+        assert ask(instances, mine, "SELECT current_setting('TimeZone')") == [("UTC",)]
+
+
+def test_a_database_that_a_query_attaches_goes_with_it(instances, mine):
+    ask(instances, mine, "ATTACH ':memory:' AS seen")
+
+    assert ask(instances, mine, "SELECT count(*) FROM duckdb_databases() WHERE database_name = 'seen'") == [
+        (0,)
+    ]
+
+
+def test_the_instance_of_a_failed_query_is_not_kept(setup, mine):
+    """A statement may have gone wrong in a way that nobody foresaw."""
+    instances = Instances(msgspec.structs.replace(setup, threads=2))
+    threads = _threads()
+
+    ask(instances, mine, "SELECT 1")
+    instances.prepare()
+    assert _threads() == threads + 1
+    with pytest.raises(duckdb.Error):
+        ask(instances, mine, "SELECT error('no')")
+    instances.prepare()
+
+    assert _threads() == threads
+
+
+def test_only_a_few_instances_are_kept(setup, folder):
+    instances = Instances(msgspec.structs.replace(setup, threads=2))
+    threads = _threads()
+
+    for number in range(3 * INSTANCES_MAX):
+        ask(instances, (str(folder / f"{number}.parquet"),), "SELECT 1")
+        instances.prepare()
+
+    assert 2 < _threads() - threads < INSTANCES_MAX
+
+
+def _threads():
+    """Each instance of two threads has one of its own, beside the one that asks."""
+    with open("/proc/self/status", encoding="ascii") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("Threads:"))
