@@ -208,3 +208,14 @@ def test_an_ordering_column_merges_by_event_time_unless_the_caller_says_otherwis
 def test_a_foreign_timestamp_table_that_cannot_be_honoured_is_opened_but_not_written(changes, match):
     with pytest.raises(UnsupportedTable, match=match):
         reopened(new(**{CLASS: "TIMESTAMP"}, **TIMES), **changes).check_writable()
+
+
+@pytest.mark.parametrize(
+    ("version", "layout", "hint"),
+    [("8", "2", "hoodie.write.auto.upgrade=false"), ("9", "2", "downgrade_table"), ("5", "1", "0.15")],
+)
+def test_a_table_of_another_version_is_refused_with_the_way_back(version, layout, hint):
+    settings = new()
+    with pytest.raises(UnsupportedTable, match="version: " + version) as refused:
+        reopened(settings, **{"hoodie.table.version": version, "hoodie.timeline.layout.version": layout})
+    assert hint in refused.value.hint

@@ -49,12 +49,7 @@ class TableSettings:
     @classmethod
     def from_properties(cls, values: Mapping[str, str]) -> Self:
         """Read the settings; `UnsupportedTable` if even reading would be wrong."""
-        version = values.get("hoodie.table.version")
-        layout = values.get("hoodie.timeline.layout.version", LAYOUT_VERSION)
-        if version != TABLE_VERSION or layout != LAYOUT_VERSION:
-            raise UnsupportedTable(
-                "only table version 6 with timeline layout 1 is supported", version=version, layout=layout
-            )
+        _check_version(values)
         kind = values["hoodie.table.type"]
         if kind not in tuple(TableType):
             raise UnsupportedTable("unknown table type", type=kind)
@@ -246,6 +241,23 @@ _ACCEPTED = _GIVEN | set(key_generators.NAMES) | set(timestamps.NEW_NAMES)
 
 _EVENT_TIME_PAYLOADS = (Payload.EVENT_TIME, _PAYLOADS + "EventTimeAvroPayload")
 _KNOWN_PAYLOADS = (Payload.LATEST_WRITE, *_EVENT_TIME_PAYLOADS)
+
+
+def _check_version(values: Mapping[str, str]) -> None:
+    version = values.get("hoodie.table.version")
+    layout = values.get("hoodie.timeline.layout.version", LAYOUT_VERSION)
+    if version == TABLE_VERSION and layout == LAYOUT_VERSION:
+        return
+    is_upgraded = version is not None and version.isdigit() and int(version) > int(TABLE_VERSION)
+    raise UnsupportedTable(
+        "only table version 6 with timeline layout 1 is supported",
+        version=version,
+        layout=layout,
+        hint="Hudi 1.x upgrades a table unless its writers set hoodie.write.auto.upgrade=false and"
+        " hoodie.write.table.version=6; call downgrade_table with to_version SIX takes it back"
+        if is_upgraded
+        else "upgrade it with Hudi 0.14 or 0.15",
+    )
 
 
 def _given(properties: Mapping[str, str]) -> dict[str, str]:
