@@ -24,14 +24,13 @@ def main() -> int:
         sys.stderr.write(f"holdfast: {error}\n")
         return 3
     outcomes = [_converse(line, form) for line in LINES.values()]
-    for line, outcome, seconds in outcomes:
-        if outcome is None:
+    for line, counts, seconds in outcomes:
+        if counts is None:
             say(f"Hudi {line.version}: the conversation broke off after {seconds:.0f} s; see {line.log}")
-            continue
-        total = outcome["checks"]
-        held = f"{total - len(outcome['failed'])} of {total} checks hold"
-        say(f"Hudi {line.version}: {held}, {outcome['comparisons']} comparisons, {seconds:.0f} s")
-    return 0 if all(outcome is not None and not outcome["failed"] for _, outcome, _ in outcomes) else 1
+        else:
+            found = ", ".join(f"{name} {count}" for name, count in counts.items())
+            say(f"Hudi {line.version}: checks {found}; {seconds:.0f} s")
+    return 0 if all(counts is not None and not counts["FAILED"] for _, counts, _ in outcomes) else 1
 
 
 def _converse(line: Line, form: list[str]) -> tuple[Line, dict | None, float]:

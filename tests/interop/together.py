@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import holdfast
 from harness.faults import InterruptedStore
+from harness.servers import running_zookeeper
 from holdfast.concurrency.locks.open import open_lock
 from holdfast.config.locks import LockSettings
 from holdfast.errors import LockTimeout, WriteConflict
 from holdfast.timeline.ledger import Ledger
+from interop.lines import ROOT, CannotBeHad
 from interop.shapes import TRIPS, trips
 from interop.talk import Talk, check
 
+ZOOKEEPER = Path("/usr/share/zookeeper/bin/zkServer.sh")
 _LOCKS = "org.apache.hudi.client.transaction.lock."
 _SHARED = {
     "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
@@ -201,3 +206,57 @@ def many_writes_of_both_at_once_lose_nothing(talk: Talk) -> None:
     talk.same(len(ours) > 0 and len(theirs) > 0, True)
     talk.agree(path, {"a": 0} | ours | theirs)
     talk.sound(path)
+
+
+@check()
+def the_lock_in_zookeeper_is_held_against_each_other(talk: Talk) -> None:
+    if not ZOOKEEPER.exists():
+        raise CannotBeHad("ZooKeeper is not installed; make zookeeper does it")
+    folder = talk.folder / "zookeeper"
+    folder.mkdir()
+    path = talk.begun(talk.ours, ("a", "paris", 1))
+    with running_zookeeper(str(ZOOKEEPER), folder) as (port, _):
+        options = _SHARED | {
+            "hoodie.write.lock.provider": _LOCKS + "ZookeeperBasedLockProvider",
+            "hoodie.write.lock.zookeeper.url": "127.0.0.1",
+            "hoodie.write.lock.zookeeper.port": str(port),
+            "hoodie.write.lock.zookeeper.base_path": "/hudi/locks",
+            "hoodie.write.lock.zookeeper.lock_key": "trips",
+        }
+        with ThreadPoolExecutor(1) as pool:
+            with _holder(path, options) as holder:
+                rows = trips(("a", "paris", 2), ts=2)
+                other = pool.submit(talk.hudi.write, path, TRIPS, "upsert", rows, options)
+                time.sleep(3)
+                talk.same(other.done(), False)
+                holder.kill()
+            other.result(timeout=120)
+        talk.agree(path, {"a": 2})
+        provider = _provider(talk, "ZookeeperBasedLockProvider", options)
+        seconds = talk.hudi.spark._jvm.java.util.concurrent.TimeUnit.SECONDS
+        talk.same(provider.tryLock(10, seconds), True)
+        with ThreadPoolExecutor(1) as pool:
+            ours = pool.submit(_held_once, path, options)
+            time.sleep(3)
+            talk.same(ours.done(), False)
+            provider.unlock()
+            ours.result(timeout=60)
+        provider.close()
+
+
+@contextmanager
+def _holder(path: str, options: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
+    """A process of ours that holds the lock; this one has no client for ZooKeeper."""
+    script = ROOT / "tests" / "zookeeper" / "lock_holder.py"
+    locks = [f"{name}={value}" for name, value in options.items() if ".lock." in name]
+    command = [str(ROOT / ".venv" / "bin" / "python"), str(script), path, *locks]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "holding\n"
+        yield process
+        process.kill()
+
+
+def _held_once(path: str, options: dict[str, str]) -> None:
+    with _holder(path, options):
+        pass
