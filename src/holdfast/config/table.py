@@ -16,6 +16,9 @@ LAYOUT_VERSION = "1"
 _PAYLOADS = "org.apache.hudi.common.model."
 _PAYLOAD_CLASS = "hoodie.compaction.payload.class"
 _PARTITION_FIELDS = "hoodie.table.partition.fields"
+_PRECOMBINE_FIELD = "hoodie.table.precombine.field"
+_ORDERING_FIELDS = "hoodie.table.ordering.fields"
+"""What Hudi from 1.1 on writes in place of the other, also into tables of version 6."""
 _TYPED_PARTITION_FIELDS = "hoodie.datasource.write.partitionpath.field"
 """Keeps the types of a custom generator, which `hoodie.table.partition.fields` has no room for."""
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -63,7 +66,7 @@ class TableSettings:
             table_type=TableType(kind),
             record_key=_names(values.get("hoodie.table.recordkey.fields", "")),
             partition_by=tuple(name.partition(":")[0] for name in _names(values.get(_PARTITION_FIELDS, ""))),
-            ordering=values.get("hoodie.table.precombine.field") or None,
+            ordering=values.get(_ORDERING_FIELDS) or values.get(_PRECOMBINE_FIELD) or None,
             hive_style=_flag(values, "hoodie.datasource.write.hive_style_partitioning"),
             url_encode=_flag(values, "hoodie.datasource.write.partitionpath.urlencode"),
             create_schema=values.get("hoodie.table.create.schema") or None,
@@ -153,6 +156,7 @@ class TableSettings:
             ("key generator " + self.key_generator, self.key_generator not in tuple(KeyGenerator)),
             ("payload class " + payload, payload not in _KNOWN_PAYLOADS),
             ("generated record keys", not self.record_key),
+            ("several ordering columns", len(_names(self.ordering or "")) > 1),
         ):
             if used:
                 raise UnsupportedTable("writing to this kind of table is not supported", feature=feature)
@@ -218,7 +222,7 @@ def new_table_settings(
         pairs = zip(columns, types, strict=True)
         values[_TYPED_PARTITION_FIELDS] = ",".join(f"{name}:{kind}" for name, kind in pairs)
     if ordering:
-        values["hoodie.table.precombine.field"] = ordering
+        values[_PRECOMBINE_FIELD] = ordering
     settings = TableSettings.from_properties(values | given)
     key_generators.check_columns(settings.key_generator, record_key, columns)
     _check_payload(settings)
