@@ -37,7 +37,7 @@ def _history(talk: Talk, by: Engine, shape: Shape) -> None:
         talk.agree(path, then, as_of=instant)
     for (since, _), (until, _) in pairwise(steps):
         talk.agree_on_changes(path, since=since, until=until)
-    talk.agree_on_changes(path, since="0" * 17)
+    talk.agree_on_changes(path, since="19700101000000000")
     talk.sound(path)
 
 
