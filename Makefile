@@ -69,7 +69,7 @@ bench: preflight $(READY)
 	$(BIN)/python -m bench
 
 # Apache Hudi itself as the other engine, on the same tables. Needs Maven for its jars (200 MB, once), 1.5 GB
-# of disk, 3 GB of memory and about twenty minutes; INTEROP=short takes the core of it, in about seven.
+# of disk, 4 GB of memory and about twenty minutes; INTEROP=short takes the core of it, in about six.
 interop: preflight .venvs/oldest/.ready
 	@PYTHONPATH=src:tests $(BIN)/python -m interop.run $(INTEROP)
 

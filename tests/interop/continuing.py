@@ -41,7 +41,7 @@ def _file_groups(talk: Talk, path: str) -> set[str]:
     return {row["_hoodie_file_name"].partition("_")[0] for row in talk.ours.snapshot(path).values()}
 
 
-@check(short=True)
+@check()
 def turns_with_the_simple_index(talk: Talk) -> None:
     for first, second in talk.both_ways:
         _turns(talk, first, second, {_INDEX: "SIMPLE"})
@@ -108,7 +108,7 @@ def turns_with_every_key_generator(talk: Talk) -> None:
             talk.sound(path)
 
 
-@check(short=True)
+@check()
 def rows_that_say_they_are_deleted_remove_their_key(talk: Talk) -> None:
     for first, second in talk.both_ways:
         path = talk.path()

@@ -223,7 +223,7 @@ def _session(line: Line, folder: Path) -> SparkSession:
         "spark.default.parallelism": "2",
         "spark.sql.codegen.wholeStage": "false",
         "spark.ui.enabled": "false",
-        "spark.driver.memory": "2g",
+        "spark.driver.memory": "1g",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -Duser.timezone=UTC",
     }
     builder = SparkSession.builder.master("local[2]").appName("interop")

@@ -24,7 +24,7 @@ def _table(talk: Talk) -> str:
 
 @check(short=True)
 def hudi_rolls_back_our_killed_write(talk: Talk) -> None:
-    for moment, at in _MOMENTS.items():
+    for moment, at in list(_MOMENTS.items())[-1 if talk.is_short else 0 :]:
         for operation in ("upsert", "insert_overwrite"):
             path = _table(talk)
             rows = trips(("a", "paris", 9), ("c", "oslo", 9), ts=9)

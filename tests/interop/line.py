@@ -40,7 +40,7 @@ def main() -> int:
         import_module(f"interop.{module}")
     shutil.rmtree(line.tables, ignore_errors=True)
     line.tables.mkdir(parents=True)
-    talk = Talk(line, line.tables)
+    talk = Talk(line, line.tables, is_short=is_short)
     chosen = [c for c in CHECKS if line.name in c.lines and (c.is_short or not is_short)]
     chosen = [c for c in chosen if re.search(only, c.name)]
     fared = {each.name: _fared(talk, each) for each in chosen}
