@@ -10,6 +10,11 @@ from interop.shapes import TRIPS, trips
 from interop.talk import Talk, check, data_files, states
 
 _NO_CLEAN = {"hoodie.clean.automatic": "false"}
+_KEEP_FEW = {
+    "hoodie.keep.min.commits": "3", "hoodie.keep.max.commits": "4", "hoodie.clean.commits.retained": "2",
+    "hoodie.commits.archival.batch": "1",
+}  # fmt: skip
+"""So that there is something to archive soon."""
 
 
 def _commits(talk: Talk, path: str, *engines: Engine, options: dict[str, str] | None = None) -> list[str]:
@@ -169,18 +174,14 @@ def _archived_commits(talk: Talk, path: str) -> set[str]:
 def hudi_reads_our_archived_timeline_and_goes_on(talk: Talk) -> None:
     """Archived by us, shown by Hudi, archived on by Hudi, read by us."""
     path = talk.path()
-    ours = {
-        "hoodie.keep.min.commits": "3", "hoodie.keep.max.commits": "4", "hoodie.clean.commits.retained": "2",
-        "hoodie.commits.archival.batch": "1",
-    }  # fmt: skip
-    commits = _commits(talk, path, *[talk.ours] * 7, options=ours)
+    commits = _commits(talk, path, *[talk.ours] * 7, options=_KEEP_FEW)
     table = holdfast.open_table(path)
     active = {i.time for i in table.timeline()}
     archived = [time for time in commits if time not in active]
     talk.same(len(archived) >= 3, True)
     talk.same(set(archived) - _archived_commits(talk, path), set())
     talk.agree(path, _fares(7))
-    theirs = {**ours, "hoodie.archive.merge.enable": "false"}
+    theirs = {**_KEEP_FEW, "hoodie.archive.merge.enable": "false"}
     for n in range(8, 12):
         rows = trips(("a", "paris", n), (f"n{n}", "rome", n), ts=n)
         commits.append(talk.hudi.write(path, TRIPS, "upsert", rows, theirs))
@@ -190,7 +191,7 @@ def hudi_reads_our_archived_timeline_and_goes_on(talk: Talk) -> None:
     talk.same(len(archived_now) > len(archived), True)
     everything = {i.time for i in table.timeline(archived=True)}
     talk.same(set(commits) <= everything, True)
-    talk.ours.write(path, TRIPS, "upsert", trips(("a", "paris", 12), ("n12", "rome", 12), ts=12), ours)
+    talk.ours.write(path, TRIPS, "upsert", trips(("a", "paris", 12), ("n12", "rome", 12), ts=12), _KEEP_FEW)
     talk.agree(path, _fares(12))
     talk.sound(path)
 
@@ -199,21 +200,17 @@ def hudi_reads_our_archived_timeline_and_goes_on(talk: Talk) -> None:
 def archives_with_rollbacks_cleans_and_overwrites_are_read(talk: Talk) -> None:
     """Every kind of instant goes to the archive, of both engines, and both read all of it."""
     path = talk.path()
-    keep = {
-        "hoodie.keep.min.commits": "3", "hoodie.keep.max.commits": "4", "hoodie.clean.commits.retained": "2",
-        "hoodie.commits.archival.batch": "1",
-    }  # fmt: skip
     _commits(talk, path, talk.ours, talk.hudi, talk.ours)
     talk.die(
         path, TRIPS, "upsert", trips(("x", "oslo", 1)), at="2:-.hoodie/.holdfast/ledger/", options=_NO_CLEAN
     )
     talk.hudi.fail(path, TRIPS, "upsert", trips(("y", "oslo", 1)), _NO_CLEAN)
     holdfast.open_table(path).roll_back_failed_writes()
-    talk.ours.write(path, TRIPS, "insert_overwrite", trips(("o", "oslo", 1)), keep)
-    talk.hudi.write(path, TRIPS, "insert_overwrite", trips(("o", "oslo", 2)), keep)
+    talk.ours.write(path, TRIPS, "insert_overwrite", trips(("o", "oslo", 1)), _KEEP_FEW)
+    talk.hudi.write(path, TRIPS, "insert_overwrite", trips(("o", "oslo", 2)), _KEEP_FEW)
     for n in range(4, 16):
         engine = talk.engines[n % 2]
-        engine.write(path, TRIPS, "upsert", trips(("a", "paris", n), (f"n{n}", "rome", n), ts=n), keep)
+        engine.write(path, TRIPS, "upsert", trips(("a", "paris", n), (f"n{n}", "rome", n), ts=n), _KEEP_FEW)
     everything = _fares(15) | {"o": 2.0}
     talk.agree(path, everything)
     table = holdfast.open_table(path)
