@@ -1,6 +1,7 @@
 import pytest
 
 from holdfast.config.datasource import Operation, QueryType, SourceRead, SourceWrite
+from holdfast.config.table import TableSettings
 from holdfast.errors import InvalidOption
 
 QUERY = "hoodie.datasource.query.type"
@@ -12,6 +13,15 @@ def test_the_winning_spelling_of_an_option_is_the_first_listed():
     both = {"hoodie.table.precombine.field": "old", "hoodie.table.ordering.fields": "new"}
 
     assert SourceWrite.from_options(both).properties == {"hoodie.table.precombine.field": "new"}
+
+
+def test_an_option_agrees_with_the_ordering_column_under_either_of_its_names():
+    write = SourceWrite.from_options({"hoodie.table.name": "t", "hoodie.table.precombine.field": "ts"})
+    stored = {"hoodie.table.name": "t", "hoodie.table.type": "COPY_ON_WRITE", "hoodie.table.version": "6"}
+
+    write.check_agrees(TableSettings.from_properties(stored | {"hoodie.table.ordering.fields": "ts"}))
+    with pytest.raises(InvalidOption, match="given: ts, table: seq"):
+        write.check_agrees(TableSettings.from_properties(stored | {"hoodie.table.ordering.fields": "seq"}))
 
 
 def test_options_of_the_write_are_passed_on_and_others_are_not():

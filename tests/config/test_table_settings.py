@@ -208,3 +208,29 @@ def test_an_ordering_column_merges_by_event_time_unless_the_caller_says_otherwis
 def test_a_foreign_timestamp_table_that_cannot_be_honoured_is_opened_but_not_written(changes, match):
     with pytest.raises(UnsupportedTable, match=match):
         reopened(new(**{CLASS: "TIMESTAMP"}, **TIMES), **changes).check_writable()
+
+
+@pytest.mark.parametrize(
+    ("version", "layout", "hint"),
+    [("8", "2", "hoodie.write.auto.upgrade=false"), ("9", "2", "downgrade_table"), ("5", "1", "0.15")],
+)
+def test_a_table_of_another_version_is_refused_with_the_way_back(version, layout, hint):
+    settings = new()
+    with pytest.raises(UnsupportedTable, match="version: " + version) as refused:
+        reopened(settings, **{"hoodie.table.version": version, "hoodie.timeline.layout.version": layout})
+    assert hint in refused.value.hint
+
+
+def test_the_newer_name_of_the_ordering_column_is_read_in_tables_of_hudi_1():
+    stored = {name: text for name, text in new(ordering="ts").properties.items() if "precombine" not in name}
+
+    settings = TableSettings.from_properties(stored | {"hoodie.table.ordering.fields": "ts"})
+
+    assert settings.ordering == "ts"
+    assert settings.merges_by_event_time
+
+
+def test_a_table_with_several_ordering_columns_is_not_written_to():
+    settings = reopened(new(ordering="ts"), **{"hoodie.table.ordering.fields": "ts,seq"})
+    with pytest.raises(UnsupportedTable, match="several ordering columns"):
+        settings.check_writable()

@@ -193,8 +193,8 @@ def check_at_rest(table: OpenTable) -> None:
     expected = {time for time in state.committed if time in completed or not state.is_archived(time)}
     if expected != completed and _is_counted(table.store):
         raise Violation("I1: the timeline does not show what the ledger decided")
-    if pending_cleans(timeline, state):
-        raise Violation(f"I17: cleans that are not finished: {pending_cleans(timeline, state)}")
+    if pending_cleans(table.store, timeline, state):
+        raise Violation(f"I17: cleans that are not finished: {pending_cleans(table.store, timeline, state)}")
     for time, aborted in state.aborted.items():
         if aborted.restore is not None:
             _check_restored(table, time, aborted.restore)

@@ -1,7 +1,8 @@
-"""Servers that tests start: waiting until somebody listens."""
+"""Servers that tests start: ZooKeeper, and waiting until somebody listens."""
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -44,3 +45,27 @@ def wait_until_it_listens(process: subprocess.Popen[bytes], port: int, *, log: P
         else:
             return
     raise AssertionError(f"the server did not start: {log.read_text()[-2000:] if log else 'it has no log'}")
+
+
+@contextmanager
+def running_zookeeper(script: str, folder: Path) -> Iterator[tuple[int, int]]:
+    """A real server, started by ZooKeeper's own script; its port and its process."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    config = folder / "zoo.cfg"
+    config.write_text(
+        f"clientPortAddress=127.0.0.1\nclientPort={port}\ndataDir={folder}/data\n"
+        "tickTime=200\nadmin.enableServer=false\n"
+    )
+    environment = {**os.environ, "JMXDISABLE": "true", "ZOO_LOG_DIR": str(folder)}
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [script, "start-foreground", str(config)], stdout=log, stderr=log, env=environment
+        )
+    try:
+        wait_until_it_listens(process, port, log=folder / "log")
+        yield port, process.pid
+    finally:
+        process.terminate()
+        process.wait()

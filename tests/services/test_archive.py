@@ -34,6 +34,7 @@ from holdfast.services.savepoints import create_savepoint
 from holdfast.services.undo import undo
 from holdfast.services.verify import verify
 from holdfast.table.archive import read_archive
+from holdfast.timeline.cleans import pending_cleans
 from holdfast.timeline.timeline import Timeline, load_timeline
 
 NO_CLEAN = CleanSettings(automatic=False)
@@ -153,6 +154,22 @@ def _foreign_commit(world, number):
     for state in State:
         path = instant_file(time, Action.COMMIT, state)
         world.store.create(path, content.replace(newest.time.encode(), time.encode()))
+
+
+def test_a_clean_of_ours_that_another_program_archived_holds_nothing_back():
+    """Hudi archives cleans apart from commits, so older instants may still be active."""
+    world = _table(commits=6)
+    cleaned = clean(world.open(), CleanSettings(commits_retained=3)).instant
+    for number in range(6, 8):
+        _change(world, number)
+    for state in State:
+        world.store.delete(instant_file(cleaned, Action.CLEAN, state))
+
+    report = _archive(world)
+
+    assert len(_times(world)) == 2
+    assert report.held_back == ""
+    assert pending_cleans(world.store, load_timeline(world.store), world.open().ledger.read()) == ()
 
 
 def test_a_replacecommit_whose_files_are_not_cleaned_stays():

@@ -445,6 +445,19 @@ def test_an_interrupted_clean_is_finished_with_the_plan_it_had(world, last):
     check_at_rest(world.open())
 
 
+def test_an_inflight_clean_holds_its_plan_for_other_programs(world):
+    """Hudi up to 0.15 finishes a clean from this file, and drops one that is empty."""
+    _dead_clean(world, ONE_VERSION, last=".clean.inflight")
+    (pending,) = (i.time for i in load_timeline(world.store).instants if i.action is Action.CLEAN)
+
+    requested, inflight = (
+        world.store.read(instant_file(pending, Action.CLEAN, state))
+        for state in (State.REQUESTED, State.INFLIGHT)
+    )
+
+    assert decode_clean_plan(inflight) == decode_clean_plan(requested)
+
+
 def test_a_plan_that_was_never_decided_is_swept(world):
     _dead_clean(world, ONE_VERSION, last="create .hoodie/.holdfast/plans")
     assert len(world.store.paths(PLANS_FOLDER)) == 1

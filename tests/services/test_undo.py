@@ -17,14 +17,22 @@ from holdfast.errors import (
     UnknownInstant,
     WriterActive,
 )
-from holdfast.format.rollbacks import decode_rollback_metadata
+from holdfast.format.rollbacks import (
+    RollbackMetadata,
+    RollbackPlan,
+    RolledBackInstant,
+    decode_rollback_metadata,
+    encode_rollback_metadata,
+    encode_rollback_plan,
+)
 from holdfast.host import Liveness
-from holdfast.model.instant import Action, InstantTime, State
+from holdfast.model.instant import Action, InstantTime, State, next_time
 from holdfast.model.names import instant_file
 from holdfast.services.previews import preview_rollback, preview_undo
 from holdfast.services.rollback import recover
 from holdfast.services.savepoints import create_savepoint, delete_savepoint
 from holdfast.services.undo import roll_back_instant, undo
+from holdfast.services.verify import verify
 from holdfast.table.markers import delete_markers
 from holdfast.timeline.timeline import load_timeline
 
@@ -49,6 +57,36 @@ def world():
 def _dead_insert(world):
     world.die_after(lambda world: world.insert("x", "y"), last="upload")
     return load_timeline(world.store).pending_writes[-1].time
+
+
+def test_a_decided_write_that_another_program_rolled_back_leaves_nothing(world):
+    """Hudi does not know the ledger: it rolls back what it finds inflight."""
+    world.die_after(lambda world: world.insert("x", "y"), last="create .hoodie/.holdfast/ledger")
+    decided = load_timeline(world.store).pending_writes[-1].time
+    assert world.open().ledger.read().committed.keys() >= {decided}
+    delete_markers(world.store, decided)
+    for path in (
+        *world.files_of(decided),
+        *(instant_file(decided, Action.COMMIT, state) for state in (State.INFLIGHT, State.REQUESTED)),
+    ):
+        world.store.delete(path)
+    theirs = next_time(world.clock.now_ms(), decided)
+    metadata = RollbackMetadata(
+        start_time=theirs, time_taken_ms=1, total_files_deleted=2, commits=(decided,), partitions=(),
+        instants=(RolledBackInstant(decided, Action.COMMIT),),
+    )  # fmt: skip
+    plan = encode_rollback_plan(RollbackPlan(decided, Action.COMMIT, ()))
+    for state, content in (
+        (State.REQUESTED, plan),
+        (State.INFLIGHT, b""),
+        (State.COMPLETED, encode_rollback_metadata(metadata)),
+    ):
+        world.store.create(instant_file(theirs, Action.ROLLBACK, state), content)
+
+    world.write("upsert", table_of([("c", "oslo", 6.0)]))
+
+    assert verify(world.open()).findings == ()
+    assert visible_ids(world.open()) == {"a", "b", "c"}
 
 
 def test_undo_gives_back_the_content_before_the_newest_commit(world, tmp_path):

@@ -477,6 +477,37 @@ def test_the_files_that_would_not_go_are_named(tmp_path: Path):
     assert store.paths("") == []
 
 
+CHANGES = {
+    "put": lambda store: store.put("day=1/file", b"new"),
+    "replace": lambda store: store.replace("day=1/file", b"new", store.read_version("day=1/file")[1]),
+    "delete": lambda store: store.delete("day=1/file"),
+    "delete_all": lambda store: store.delete_all(["day=1/file"]),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_file_that_changes_loses_the_checksum_hadoop_keeps_beside_it(tmp_path: Path, change: str):
+    """Hadoop would refuse the new content for the checksum of the old one."""
+    store = LocalStore(str(tmp_path))
+    for name in ("file", ".file.crc", "other", ".other.crc"):
+        store.create(f"day=1/{name}", b"old")
+
+    CHANGES[change](store)
+
+    assert "day=1/.file.crc" not in store.paths("")
+    assert store.read("day=1/.other.crc") == b"old"
+
+
+def test_a_name_too_long_to_have_a_checksum_beside_it_can_change(tmp_path: Path):
+    store, path = LocalStore(str(tmp_path)), "day=1/" + "n" * 253
+    store.create(path, b"old")
+
+    store.put(path, b"new")
+    assert store.read(path) == b"new"
+    assert store.delete_all([path]) == ()
+    assert store.paths("") == []
+
+
 def run_with_little_space(root: Path, act: str) -> str:
     """Run a line in a process whose files may have 100,000 bytes; what it raised."""
     program = textwrap.dedent(

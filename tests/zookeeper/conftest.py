@@ -1,8 +1,6 @@
 """A real ZooKeeper server. `make test-zookeeper` says where its script is; otherwise nothing is collected."""
 
 import os
-import socket
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.servers import wait_until_it_listens
+from harness.servers import running_zookeeper
 from harness.world import World
 from holdfast.clock import SystemClock
 from holdfast.config.locks import LockProvider, LockSettings
@@ -61,25 +59,8 @@ def own_zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeepe
 
 @contextmanager
 def _running(folder: Path) -> Iterator[ZooKeeper]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    config = folder / "zoo.cfg"
-    config.write_text(
-        f"clientPortAddress=127.0.0.1\nclientPort={port}\ndataDir={folder}/data\n"
-        "tickTime=200\nadmin.enableServer=false\n"
-    )
-    environment = {**os.environ, "JMXDISABLE": "true", "ZOO_LOG_DIR": str(folder)}
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [str(SERVER), "start-foreground", str(config)], stdout=log, stderr=log, env=environment
-        )
-    try:
-        wait_until_it_listens(process, port, log=folder / "log")
-        yield ZooKeeper(port, process.pid)
-    finally:
-        process.terminate()
-        process.wait()
+    with running_zookeeper(str(SERVER), folder) as (port, pid):
+        yield ZooKeeper(port, pid)
 
 
 @pytest.fixture

@@ -54,7 +54,7 @@ def show(path: str, *, limit: int | None, as_json: bool, storage_options: Mappin
     if limit is None or len(records) < limit:
         archive = archive_of(table, archived=True)
         records = clean_records(table, timeline, limit=limit, archived=archive)
-    pending = pending_cleans(timeline, table.ledger.read())
+    pending = pending_cleans(table.store, timeline, table.ledger.read())
     if as_json:
         print_json({"cleans": [_record_document(one) for one in records], "pending": pending})
         return

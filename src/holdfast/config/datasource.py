@@ -198,6 +198,8 @@ def _stored(table: TableSettings, name: str) -> str | None:
     values = {timestamps.NEW_NAMES.get(key, key): text for key, text in table.properties.items()}
     if name == key_generators.CLASS:
         return table.key_generator if any(key in values for key in key_generators.NAMES) else None
+    if name == _ORDERING:
+        return table.ordering or ""
     return values.get(name) if name == _PAYLOAD else values.get(name, "")
 
 

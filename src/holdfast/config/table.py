@@ -16,6 +16,9 @@ LAYOUT_VERSION = "1"
 _PAYLOADS = "org.apache.hudi.common.model."
 _PAYLOAD_CLASS = "hoodie.compaction.payload.class"
 _PARTITION_FIELDS = "hoodie.table.partition.fields"
+_PRECOMBINE_FIELD = "hoodie.table.precombine.field"
+_ORDERING_FIELDS = "hoodie.table.ordering.fields"
+"""What Hudi from 1.1 on writes in place of the other, also into tables of version 6."""
 _TYPED_PARTITION_FIELDS = "hoodie.datasource.write.partitionpath.field"
 """Keeps the types of a custom generator, which `hoodie.table.partition.fields` has no room for."""
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -49,12 +52,7 @@ class TableSettings:
     @classmethod
     def from_properties(cls, values: Mapping[str, str]) -> Self:
         """Read the settings; `UnsupportedTable` if even reading would be wrong."""
-        version = values.get("hoodie.table.version")
-        layout = values.get("hoodie.timeline.layout.version", LAYOUT_VERSION)
-        if version != TABLE_VERSION or layout != LAYOUT_VERSION:
-            raise UnsupportedTable(
-                "only table version 6 with timeline layout 1 is supported", version=version, layout=layout
-            )
+        _check_version(values)
         kind = values["hoodie.table.type"]
         if kind not in tuple(TableType):
             raise UnsupportedTable("unknown table type", type=kind)
@@ -68,7 +66,7 @@ class TableSettings:
             table_type=TableType(kind),
             record_key=_names(values.get("hoodie.table.recordkey.fields", "")),
             partition_by=tuple(name.partition(":")[0] for name in _names(values.get(_PARTITION_FIELDS, ""))),
-            ordering=values.get("hoodie.table.precombine.field") or None,
+            ordering=values.get(_ORDERING_FIELDS) or values.get(_PRECOMBINE_FIELD) or None,
             hive_style=_flag(values, "hoodie.datasource.write.hive_style_partitioning"),
             url_encode=_flag(values, "hoodie.datasource.write.partitionpath.urlencode"),
             create_schema=values.get("hoodie.table.create.schema") or None,
@@ -158,6 +156,7 @@ class TableSettings:
             ("key generator " + self.key_generator, self.key_generator not in tuple(KeyGenerator)),
             ("payload class " + payload, payload not in _KNOWN_PAYLOADS),
             ("generated record keys", not self.record_key),
+            ("several ordering columns", len(_names(self.ordering or "")) > 1),
         ):
             if used:
                 raise UnsupportedTable("writing to this kind of table is not supported", feature=feature)
@@ -223,7 +222,7 @@ def new_table_settings(
         pairs = zip(columns, types, strict=True)
         values[_TYPED_PARTITION_FIELDS] = ",".join(f"{name}:{kind}" for name, kind in pairs)
     if ordering:
-        values["hoodie.table.precombine.field"] = ordering
+        values[_PRECOMBINE_FIELD] = ordering
     settings = TableSettings.from_properties(values | given)
     key_generators.check_columns(settings.key_generator, record_key, columns)
     _check_payload(settings)
@@ -246,6 +245,23 @@ _ACCEPTED = _GIVEN | set(key_generators.NAMES) | set(timestamps.NEW_NAMES)
 
 _EVENT_TIME_PAYLOADS = (Payload.EVENT_TIME, _PAYLOADS + "EventTimeAvroPayload")
 _KNOWN_PAYLOADS = (Payload.LATEST_WRITE, *_EVENT_TIME_PAYLOADS)
+
+
+def _check_version(values: Mapping[str, str]) -> None:
+    version = values.get("hoodie.table.version")
+    layout = values.get("hoodie.timeline.layout.version", LAYOUT_VERSION)
+    if version == TABLE_VERSION and layout == LAYOUT_VERSION:
+        return
+    is_upgraded = version is not None and version.isdigit() and int(version) > int(TABLE_VERSION)
+    raise UnsupportedTable(
+        "only table version 6 with timeline layout 1 is supported",
+        version=version,
+        layout=layout,
+        hint="Hudi 1.x upgrades a table unless its writers set hoodie.write.auto.upgrade=false and"
+        " hoodie.write.table.version=6; call downgrade_table with to_version SIX takes it back"
+        if is_upgraded
+        else "upgrade it with Hudi 0.14 or 0.15",
+    )
 
 
 def _given(properties: Mapping[str, str]) -> dict[str, str]:

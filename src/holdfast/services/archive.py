@@ -198,7 +198,7 @@ def _unfinished(table: OpenTable, timeline: Timeline, state: LedgerState) -> set
         *state.begun,
         *(write.time for write in failed),
         *rollbacks,
-        *pending_cleans(timeline, state),
+        *pending_cleans(table.store, timeline, state),
     }
 
 

@@ -125,7 +125,7 @@ def _sweep_plans(table: OpenTable) -> None:
     if not stored:
         return
     timeline, state = timeline_and_ledger(table)
-    awaited = {stored_plan(time) for time in pending_cleans(timeline, state)}
+    awaited = {stored_plan(time) for time in pending_cleans(table.store, timeline, state)}
     newest = stored_plan(state.newest) if state.newest is not None else ""
     # One that is newer than everything in the ledger may yet be decided on.
     table.store.delete_all(path for path in stored if path <= newest and path not in awaited)
@@ -135,7 +135,7 @@ def _pending(table: OpenTable) -> tuple[InstantTime, ...]:
     """The cleans that were decided or requested, oldest first, whoever began them."""
     timeline, state = timeline_and_ledger(table)
     refuse_if_restoring(timeline, state)
-    return pending_cleans(_reopened(table, timeline), state)
+    return pending_cleans(table.store, _reopened(table, timeline), state)
 
 
 def _reopened(table: OpenTable, timeline: Timeline) -> Timeline:

@@ -37,6 +37,7 @@ from holdfast.model.reports import CleanReport
 from holdfast.services.clean_plan import leased_files, saved_files, savepointed
 from holdfast.services.clean_scope import LEASED, REVISIT, SAVEPOINTED
 from holdfast.services.leases import leased_instants
+from holdfast.storage.store import read_or_none
 from holdfast.table.clean_plans import planned_paths, read_clean_plan
 from holdfast.table.markers import instants_with_markers, read_markers
 from holdfast.table.metadata_table import drop_metadata_table
@@ -133,7 +134,8 @@ def _plan(table: OpenTable, clean: InstantTime) -> StoredCleanPlan | None:
         if decided is None:
             return None  # Another process has completed it, and it has been archived.
         table.store.create(requested, encoded(table, _unprotected(table, decided)))
-    table.store.create(inflight, b"")
+    # Hudi up to 0.15 reads the plan of an inflight clean here, and drops a file that is empty.
+    table.store.create(inflight, read_or_none(table.store, requested) or b"")
     plan = read_clean_plan(table.store, clean)
     if plan is None:
         # Another program died while it wrote its plan, so nothing was deleted by it.

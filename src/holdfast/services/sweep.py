@@ -29,15 +29,19 @@ def sweep(table: OpenTable) -> None:
     table.store.sweep_leftovers()
     if not marked and not beating:
         return
-    aborted = table.ledger.read().aborted
-    completed = {instant.time: instant for instant in load_timeline(table.store).completed_commits}
+    state = table.ledger.read()
+    aborted = state.aborted
+    timeline = load_timeline(table.store)
+    completed = {instant.time: instant for instant in timeline.completed_commits}
+    shown = {instant.time for instant in timeline.instants}
     for time in marked:
         if time in aborted:
             _sweep_markers(table, time, committed=frozenset())
         elif time in completed and (written := _files_of(table, completed[time])) is not None:
             _sweep_markers(table, time, committed=written)
     for time in map(InstantTime, beating):
-        if time in aborted or time in completed:
+        # A commit that is not on the timeline at all was rolled back by another Hudi program, or archived.
+        if time in aborted or time in completed or (time in state.committed and time not in shown):
             table.store.delete(heartbeat_path(time))
 
 

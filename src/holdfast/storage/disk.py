@@ -14,6 +14,7 @@ from typing import TypeVar
 from holdfast.errors import StorageUnavailable
 
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY
+_NO_SUCH_NAME = frozenset({errno.ENOENT, errno.ENAMETOOLONG, errno.EISDIR})
 _NO_FOLDER_LOCKS = frozenset({errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS})
 _ATTEMPTS = 1000
 
@@ -93,6 +94,19 @@ class Disk:
                 return False
             raise
         return True
+
+
+def drop_checksum(name: str, folder_descriptor: int) -> None:
+    """Remove the checksum that Hadoop's local file system keeps beside a file that it wrote.
+
+    Hadoop refuses a file that contradicts its checksum, and takes one without it
+    as it is. So before a file is overwritten or deleted, its checksum goes.
+    """
+    try:
+        os.unlink(f".{name}.crc", dir_fd=folder_descriptor)
+    except OSError as error:
+        if error.errno not in _NO_SUCH_NAME:
+            raise
 
 
 LOCAL_DISK = Disk()

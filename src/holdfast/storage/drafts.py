@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from holdfast.host import boot_id
-from holdfast.storage.disk import Disk
+from holdfast.storage.disk import Disk, drop_checksum
 from holdfast.storage.refusals import refusals
 
 _OWN_DESCRIPTORS = "/proc/self/fd"
@@ -81,7 +81,9 @@ class Drafts:
     def overwrite(self, draft: Draft, folder_descriptor: int, *, path: str) -> None:
         """Let the finished draft take the place of the file in the open folder."""
         assert draft.place is not None, "only a draft with a name can take the place of a file"
-        os.replace(draft.place, os.path.basename(path), dst_dir_fd=folder_descriptor)
+        name = os.path.basename(path)
+        drop_checksum(name, folder_descriptor)
+        os.replace(draft.place, name, dst_dir_fd=folder_descriptor)
 
     def sweep(self, name: str) -> bool:
         """Remove a staged draft if its writer is certainly gone.

@@ -15,7 +15,7 @@ from operator import itemgetter
 from typing import BinaryIO
 
 from holdfast.errors import StorageUnavailable
-from holdfast.storage.disk import LOCAL_DISK, Disk
+from holdfast.storage.disk import LOCAL_DISK, Disk, drop_checksum
 from holdfast.storage.drafts import Drafts
 from holdfast.storage.paths import check_folder, check_path, is_text, prefix_of
 from holdfast.storage.refusals import GuardedFile, refusals
@@ -110,7 +110,7 @@ class LocalStore:
             self._disk.locked_folder(folder, path) as (descriptor, _),
             suppress(*_NO_SUCH_FILE),
         ):
-            os.unlink(os.path.basename(path), dir_fd=descriptor)
+            _unlink(path, descriptor)
 
     def delete_all(self, paths: Iterable[str]) -> tuple[str, ...]:
         by_folder: dict[str, list[str]] = {}
@@ -222,7 +222,7 @@ class LocalStore:
             with self._disk.locked_folder(folder, children[0]) as (descriptor, _):
                 for path in children:
                     try:
-                        os.unlink(os.path.basename(path), dir_fd=descriptor)
+                        _unlink(path, descriptor)
                     except _NO_SUCH_FILE:
                         continue
                     except OSError:
@@ -302,6 +302,12 @@ def _write_whole(descriptor: int, content: bytes) -> None:
     rest = memoryview(content)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
+
+
+def _unlink(path: str, folder_descriptor: int) -> None:
+    name = os.path.basename(path)
+    drop_checksum(name, folder_descriptor)
+    os.unlink(name, dir_fd=folder_descriptor)
 
 
 def _removed(folder: str) -> bool:

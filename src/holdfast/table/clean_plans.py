@@ -45,7 +45,7 @@ def doomed_file(
     process that fell asleep over the same plan. A pending one whose plan cannot
     be read may delete any file.
     """
-    pending = pending_cleans(timeline, state)
+    pending = pending_cleans(store, timeline, state)
     for clean in (*pending, *sorted(completed_cleans(timeline))):
         try:
             plan = read_clean_plan(store, clean)

@@ -377,7 +377,9 @@ def _tidy(
 def _checkpoint(table: OpenTable, decided: LedgerState) -> None:
     cleaned: set[InstantTime] = set()
     if decided.cleans:
-        cleaned = decided.cleans.keys() - set(pending_cleans(load_timeline(table.store), decided))
+        cleaned = decided.cleans.keys() - set(
+            pending_cleans(table.store, load_timeline(table.store), decided)
+        )
     table.ledger.checkpoint_if_due(decided, cleaned=cleaned)
 
 

@@ -1,0 +1,130 @@
+"""Writes that died, and who takes them back: each engine rolls back the other's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import holdfast
+from interop.shapes import TRIPS, trips
+from interop.talk import Talk, check, files_of
+
+_BEFORE = {"a": 1.0, "b": 2.0}
+_MOMENTS = {
+    "requested": ".requested",
+    "inflight": ".inflight",
+    "some files": ".parquet",
+    "all files": "2:-.hoodie/.holdfast/ledger/",
+}
+"""What has been written last when our writer is killed."""
+
+
+def _table(talk: Talk) -> str:
+    return talk.begun(talk.ours, ("a", "paris", 1), ("b", "rome", 2))
+
+
+@check(short=True)
+def hudi_rolls_back_our_killed_write(talk: Talk) -> None:
+    for moment, at in list(_MOMENTS.items())[-1 if talk.is_short else 0 :]:
+        for operation in ("upsert", "insert_overwrite"):
+            path = _table(talk)
+            rows = trips(("a", "paris", 9), ("c", "oslo", 9), ts=9)
+            dead = talk.die(path, TRIPS, operation, rows, at=at)
+            talk.agree(path, _BEFORE)
+            talk.hudi.write(path, TRIPS, "upsert", trips(("d", "rome", 4), ts=2))
+            talk.agree(path, _BEFORE | {"d": 4})
+            talk.same((moment, files_of(path, dead)), (moment, set()))
+            shown = [row["rollback_instant"] for row in talk.hudi.call(path, "show_rollbacks", limit=5)]
+            talk.same(shown, [dead])
+            talk.ours.write(path, TRIPS, "upsert", trips(("a", "paris", 5), ts=10))
+            talk.agree(path, _BEFORE | {"a": 5, "d": 4})
+            talk.sound(path)
+
+
+@check(short=True)
+def we_roll_back_hudis_failed_write(talk: Talk) -> None:
+    for kind in ("TIMELINE_SERVER_BASED", "DIRECT"):
+        for operation in ("upsert", "insert_overwrite"):
+            path = _table(talk)
+            rows = trips(("a", "paris", 9), ("c", "oslo", 9), ts=9)
+            dead = talk.hudi.fail(path, TRIPS, operation, rows, {"hoodie.write.markers.type": kind})
+            talk.agree(path, _BEFORE)
+            talk.same(len(files_of(path, dead)) > 1, True)
+            talk.ours.write(path, TRIPS, "upsert", trips(("d", "rome", 4), ts=2))
+            talk.agree(path, _BEFORE | {"d": 4})
+            talk.same(files_of(path, dead), set())
+            (shown,) = talk.hudi.call(path, "show_rollbacks", limit=5)
+            talk.same((shown["rollback_instant"], shown["total_files_deleted"]), (dead, 2))
+            detail = talk.hudi.call(path, "show_rollback_detail", instant_time=shown["instant"])
+            talk.same(len([row for row in detail if row["deleted_file"]]), 2)
+            talk.hudi.write(path, TRIPS, "upsert", trips(("a", "paris", 5), ts=10))
+            talk.agree(path, _BEFORE | {"a": 5, "d": 4})
+            talk.sound(path)
+
+
+@check()
+def hudi_rolls_back_what_we_had_decided_and_not_shown(talk: Talk) -> None:
+    """Hudi does not know the ledger; what it took back must not come again, not even in part."""
+    path = _table(talk)
+    dead = talk.die(path, TRIPS, "upsert", trips(("a", "paris", 9), ts=9), at="2:.hoodie/.holdfast/ledger/")
+    talk.hudi.write(path, TRIPS, "upsert", trips(("d", "rome", 4), ts=2))
+    talk.agree(path, _BEFORE | {"d": 4})
+    talk.same(files_of(path, dead), set())
+    talk.ours.write(path, TRIPS, "upsert", trips(("b", "rome", 6), ts=10))
+    talk.agree(path, _BEFORE | {"b": 6, "d": 4})
+    talk.sound(path)
+
+
+@check()
+def a_rollback_that_died_is_finished_by_the_other(talk: Talk) -> None:
+    """Ours is killed in the middle of rolling back; Hudi finishes from our stored plan."""
+    path = _table(talk)
+    dead = talk.hudi.fail(path, TRIPS, "upsert", trips(("a", "paris", 9), ("c", "oslo", 9), ts=9))
+    rows = trips(("d", "rome", 4), ts=2)
+    command = talk.die(path, TRIPS, "upsert", rows, at=".rollback.inflight")
+    talk.same(command > dead, True)
+    talk.hudi.write(path, TRIPS, "upsert", rows)
+    talk.agree(path, _BEFORE | {"d": 4})
+    talk.same(files_of(path, dead), set())
+    shown = [row["rollback_instant"] for row in talk.hudi.call(path, "show_rollbacks", limit=5)]
+    talk.same(shown, [dead])
+    talk.ours.write(path, TRIPS, "upsert", trips(("a", "paris", 5), ts=10))
+    talk.agree(path, _BEFORE | {"a": 5, "d": 4})
+    talk.sound(path)
+
+
+@check()
+def a_clean_that_died_is_finished_by_the_other(talk: Talk) -> None:
+    path = _table(talk)
+    for n in range(3, 7):
+        talk.ours.write(
+            path, TRIPS, "upsert", trips(("a", "paris", n), ts=n), {"hoodie.clean.automatic": "false"}
+        )
+    options = {"hoodie.clean.commits.retained": "1", "hoodie.clean.automatic": "true"}
+    talk.die(path, TRIPS, "upsert", trips(("a", "paris", 7), ts=7), at=".clean.inflight", options=options)
+    talk.hudi.call(path, "run_clean", retain_commits=1)
+    talk.agree(path, {"a": 7, "b": 2})
+    cleans = [i for i in holdfast.open_table(path).timeline() if i.action == "clean"]
+    talk.same([i.is_completed for i in cleans], [True] * len(cleans))
+    talk.ours.write(path, TRIPS, "upsert", trips(("a", "paris", 8), ts=8))
+    talk.agree(path, {"a": 8, "b": 2})
+    talk.sound(path)
+
+
+@check()
+def what_is_left_beside_files_goes_with_them(talk: Talk) -> None:
+    """Hadoop writes a checksum beside each file of Hudi's; none may outlive its file, or contradict it."""
+    path = talk.path()
+    for n in range(1, 5):
+        talk.hudi.write(
+            path, TRIPS, "upsert", trips(("a", "paris", n), ts=n), {"hoodie.clean.automatic": "false"}
+        )
+    holdfast.open_table(path).clean({"hoodie.clean.commits.retained": "1"})
+    talk.hudi.fail(path, TRIPS, "upsert", trips(("a", "paris", 9), ts=9))
+    holdfast.open_table(path).roll_back_failed_writes()
+    orphans = [
+        str(crc)
+        for crc in Path(path).rglob(".*.crc")
+        if not (crc.parent / crc.name[1:].removesuffix(".crc")).exists()
+    ]
+    talk.same(orphans, [])
+    talk.agree(path, {"a": 4})

@@ -1,0 +1,156 @@
+"""A conversation: two engines, tables of its own, and what they have to agree on."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import holdfast
+from interop.engines import Engine, Holdfast, Hudi, Rows
+from interop.lines import Line
+from interop.shapes import TRIPS, Shape, trips
+
+_HOUR = re.compile(r"\d{4}/\d\d/\d\d/\d\d")
+
+Check = Callable[["Talk"], None]
+
+
+@dataclass(frozen=True)
+class Registered:
+    check: Check
+    is_short: bool
+    """Whether it is part of the short form."""
+    lines: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return self.check.__name__.replace("_", " ")
+
+
+CHECKS: list[Registered] = []
+
+
+def check(*, short: bool = False, lines: tuple[str, ...] = ("0.15", "1.x")) -> Callable[[Check], Check]:
+    """Make a function part of the conversation; its name is the sentence that it checks."""
+
+    def register(function: Check) -> Check:
+        CHECKS.append(Registered(function, short, lines))
+        return function
+
+    return register
+
+
+class Talk:
+    def __init__(self, line: Line, folder: Path, *, is_short: bool = False) -> None:
+        self.line = line
+        self.folder = folder
+        self.is_short = is_short
+        self.ours = Holdfast()
+        self.hudi = Hudi(line, folder)
+        self.comparisons = 0
+        self._tables = 0
+
+    @property
+    def engines(self) -> tuple[Engine, Engine]:
+        return self.ours, self.hudi
+
+    @property
+    def both_ways(self) -> tuple[tuple[Engine, Engine], ...]:
+        """Who begins, and who continues."""
+        return (self.ours, self.hudi), (self.hudi, self.ours)
+
+    def path(self, name: str = "trips") -> str:
+        """Where a table is going to be."""
+        self._tables += 1
+        return str(self.folder / f"{name}_{self._tables}")
+
+    def begun(self, by: Engine, *given: tuple[str, str, float], shape: Shape = TRIPS) -> str:
+        """A table with these rows."""
+        path = self.path(shape.name)
+        by.write(path, shape, "insert", trips(*given))
+        return path
+
+    def agree(self, path: str, fares: Mapping[str, float] | None = None, *, as_of: str | None = None) -> Rows:
+        """Both read the same snapshot, meta columns included, and in it these fares by id."""
+        ours, theirs = (_without_moments(engine.snapshot(path, as_of=as_of)) for engine in self.engines)
+        self.same(ours, theirs)
+        if fares is not None:
+            self.same({row["id"]: row["fare"] for row in ours.values()}, fares)
+            self.same(len(ours), len(fares))
+        return ours
+
+    def agree_on_changes(self, path: str, *, since: str, until: str | None = None) -> Rows:
+        found = (engine.changes(path, since=since, until=until) for engine in self.engines)
+        ours, theirs = map(_without_moments, found)
+        self.same(ours, theirs)
+        return ours
+
+    def same(self, found: object, expected: object) -> None:
+        self.comparisons += 1
+        if found == expected:
+            return
+        if isinstance(found, Mapping) and isinstance(expected, Mapping):
+            raise AssertionError("\n".join(_differences(found, expected)))
+        raise AssertionError(f"{found!r}\nis not\n{expected!r}")
+
+    def sound(self, path: str) -> None:
+        """Our own look at everything in the table finds nothing wrong."""
+        report = holdfast.open_table(path).verify()
+        self.same([f"{f.kind} {f.path}: {f.detail}" for f in report.findings if f.severity != "info"], [])
+
+    def die(
+        self, path: str, shape: Shape, operation: str, rows: pa.Table, *, at: str,
+        options: Mapping[str, str] | None = None,
+    ) -> str:  # fmt: skip
+        """Let a process of ours be killed in the middle of a write. The first instant that it made."""
+        known = {instant.time for instant in holdfast.open_table(path).timeline()}
+        file = self.folder / "dying.parquet"
+        pq.write_table(rows, file)
+        given = [f"{name}={value}" for name, value in (shape.options | dict(options or {})).items()]
+        command = [sys.executable, "-m", "interop.dying_writer", path, operation, str(file), at, *given]
+        ran = subprocess.run(command, capture_output=True, text=True)
+        assert ran.returncode < 0, f"the writer was to be killed:\n{ran.stdout}{ran.stderr}"
+        return min(i.time for i in holdfast.open_table(path).timeline() if i.time not in known)
+
+
+def data_files(path: str) -> set[str]:
+    """Every base file in the table's folder, of whatever instant."""
+    return {str(file.relative_to(path)) for file in Path(path).rglob("*.parquet")}
+
+
+def files_of(path: str, instant: str) -> set[str]:
+    """The base files of an instant, and its markers."""
+    below = {file for file in data_files(path) if file.endswith(f"_{instant}.parquet")}
+    markers = Path(path) / ".hoodie" / ".temp" / instant
+    return below | ({str(markers)} if markers.exists() else set())
+
+
+def states(path: str) -> list[str]:
+    """The timeline, as text."""
+    return [f"{i.time} {i.action} {i.state}" for i in holdfast.open_table(path).timeline()]
+
+
+def _without_moments(rows: Rows) -> Rows:
+    """Without the column of a timestamp key generator, which Hudi gives as text: its value or its path."""
+    return {
+        key: {name: value for name, value in row.items() if name != "at"} if _HOUR.search(key) else row
+        for key, row in rows.items()
+    }
+
+
+def _differences(found: Mapping[str, object], expected: Mapping[str, object]) -> Iterable[str]:
+    for key in sorted(found.keys() | expected.keys()):
+        one, other = found.get(key, "nothing"), expected.get(key, "nothing")
+        if one == other:
+            continue
+        if isinstance(one, Mapping) and isinstance(other, Mapping):
+            yield from (f"{key}: {line}" for line in _differences(one, other))
+        else:
+            yield f"{key}: {one!r}, not {other!r}"
