@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 MATRIX := oldest default newest
 PARALLEL := --numprocesses=logical --maxprocesses=4
 
-.PHONY: run test test-deep explore test-matrix test-zookeeper zookeeper chaos push-chaos lint bench lock preflight clean
+.PHONY: run test test-deep explore test-matrix test-zookeeper zookeeper chaos push-chaos lint bench bench-growth lock preflight clean
 
 run: preflight $(READY)
 	@$(BIN)/python examples/story.py
@@ -68,11 +68,15 @@ lint: $(READY)
 bench: preflight $(READY)
 	$(BIN)/python -m bench
 
+# How the control plane grows with files and instants, up to a million files: 5 GB of disk and ten minutes.
+bench-growth: preflight $(READY)
+	$(BIN)/python -m bench.growth
+
 # Writes all locks anew: exact versions with hashes, no index lines.
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-header --no-emit-index-url --extra spark pyproject.toml
 lock: $(READY)
-	$(COMPILE) --extra server --extra dev requirements.in -o requirements.lock
+	$(COMPILE) --extra server --extra bench --extra dev requirements.in -o requirements.lock
 	$(foreach name,$(MATRIX),$(COMPILE) --upgrade-package pyspark tests/matrix/$(name).in -o tests/matrix/$(name).lock &&) true
 
 preflight:
