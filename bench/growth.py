@@ -30,7 +30,7 @@ from bench.machine import machine_facts
 from bench.plots import Curve, plot_growth
 from bench.workloads.clean import Versions, build_versions
 from bench.workloads.clean_process import drafted, opened
-from bench.workloads.control_plane import table_schema, write_stat
+from bench.workloads.control_plane import region_names, table_schema, write_stat
 from bench.workloads.rollback import FAILED, leave_failed_write, write_unsynced
 from holdfast.config.cleaning import CleanSettings
 from holdfast.config.write import WriteSettings
@@ -108,7 +108,8 @@ def fitted_exponent(pairs: Sequence[tuple[float, float]]) -> float:
     """The b of seconds = a × size ** b that fits best; both are positive."""
     if len(pairs) < 2:
         raise ValueError("an exponent needs two sizes")
-    xs, ys = zip(*((math.log(size), math.log(seconds)) for size, seconds in pairs), strict=True)
+    xs = [math.log(size) for size, _ in pairs]
+    ys = [math.log(seconds) for _, seconds in pairs]
     x_mean, y_mean = sum(xs) / len(xs), sum(ys) / len(ys)
     spread = sum((x - x_mean) ** 2 for x in xs)
     return sum((x - x_mean) * (y - y_mean) for x, y in zip(xs, ys, strict=True)) / spread
@@ -138,7 +139,7 @@ def measured(axis: Axis, folder: Path, announce: Callable[[str], None]) -> tuple
         shutil.rmtree(path, ignore_errors=True)
         announce(f"{axis.name} {size:,}: building the table")
         build_versions(str(path), shape.versions)
-        leave_failed_write(str(path), files=shape.written, partitions=shape.versions.partitions)
+        leave_failed_write(str(path), files=shape.written, partitions=region_names(shape.versions.partitions))
         for name, act in _steps(str(path), shape):
             announce(f"{axis.name} {size:,}: {name}")
             points.setdefault(name, []).append(_timed(size, act))
@@ -162,7 +163,7 @@ def _commit(path: str, shape: Shape) -> None:
     """A write whose files are empty: what it takes besides its rows."""
 
     def produce(instant: InstantTime) -> Contents:
-        partitions = [f"region={n:05d}" for n in range(shape.versions.partitions)]
+        partitions = region_names(shape.versions.partitions)
         stats = [write_stat(partitions[n % len(partitions)], n, instant) for n in range(shape.written)]
         for stat in stats:
             assert stat.path is not None

@@ -84,7 +84,7 @@ def build_table(path: str, size: Size) -> None:
 def create_partitions(path: str, count: int) -> list[str]:
     """An empty table with so many partitions; their paths."""
     holdfast.create_table(path, name=_TABLE, record_key="trip_id", partition_by="region")
-    partitions = [f"region={number:05d}" for number in range(count)]
+    partitions = region_names(count)
     for partition in partitions:
         os.mkdir(f"{path}/{partition}")
         metafile = PartitionMetafile(time_at(_FIRST_MS), depth=1)
@@ -94,6 +94,10 @@ def create_partitions(path: str, count: int) -> list[str]:
             encode_partition_metafile(metafile, moment=_moment()),
         )
     return partitions
+
+
+def region_names(count: int) -> list[str]:
+    return [f"region={number:05d}" for number in range(count)]
 
 
 def commit_files(

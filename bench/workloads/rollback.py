@@ -5,17 +5,18 @@ everything else: what to delete, markers, the timeline, a power cut.
 """
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import holdfast
 from bench.framework import Goal, Scene, Variant, Workload
-from bench.workloads.control_plane import Size, build_table
+from bench.workloads.control_plane import Size, build_table, region_names
 from holdfast.clock import SystemClock
 from holdfast.format.commits import inflight_metadata
 from holdfast.format.ledger_entries import EntryKind
 from holdfast.host import Owner
 from holdfast.model.instant import Action, InstantTime, State
-from holdfast.model.names import BaseFileName, instant_file, marker_path
+from holdfast.model.names import BaseFileName, in_partition, instant_file, marker_path
 from holdfast.storage.local import LocalStore
 from holdfast.timeline.ledger import Decision, Ledger
 
@@ -46,13 +47,13 @@ def _prepare(folder: Path, size: Size, files: int) -> None:
     """A table where a writer died when it had written so many files. No syncs: it is needed once."""
     path = str(folder / "table")
     build_table(path, size)
-    leave_failed_write(path, files=files, partitions=size.partitions)
+    leave_failed_write(path, files=files, partitions=region_names(size.partitions))
 
 
-def leave_failed_write(path: str, *, files: int, partitions: int) -> None:
+def leave_failed_write(path: str, *, files: int, partitions: Sequence[str]) -> None:
     """What a writer leaves that dies when it has written so many files."""
     for number in range(files):
-        target = _data_path(number, partitions)
+        target = _data_path(number, partitions[number % len(partitions)])
         write_unsynced(path, marker_path(FAILED, target, "CREATE"), b"")
         write_unsynced(path, target, b"\0" * _FILE_BYTES)
     write_unsynced(path, instant_file(FAILED, Action.COMMIT, State.REQUESTED), b"")
@@ -63,9 +64,9 @@ def leave_failed_write(path: str, *, files: int, partitions: int) -> None:
     Ledger(LocalStore(path), SystemClock()).append(lambda _: begin)
 
 
-def _data_path(number: int, partitions: int) -> str:
+def _data_path(number: int, partition: str) -> str:
     file_id = f"{number:08x}-0000-4000-8000-{number:012x}-1"
-    return f"region={number % partitions:05d}/{BaseFileName(file_id, f'{number}-1-1', FAILED)}"
+    return in_partition(partition, str(BaseFileName(file_id, f"{number}-1-1", FAILED)))
 
 
 def write_unsynced(root: str, path: str, content: bytes) -> None:
