@@ -55,7 +55,7 @@ _WRITTEN = (10, 100, 1_000, 10_000)
 _VERSIONS = 20
 _FILES_BESIDE = 10_000
 _WRITTEN_BESIDE = 100
-_PARTITIONS_MAX = 100
+_PARTITIONS = 100
 _NO_SERVICES = {"hoodie.clean.automatic": "false", "hoodie.archive.automatic": "false"}
 
 
@@ -117,11 +117,8 @@ def fitted_exponent(pairs: Sequence[tuple[float, float]]) -> float:
 
 def axes(*, files: Sequence[int], instants: Sequence[int], written: Sequence[int]) -> tuple[Axis, ...]:
     def shape(files: int, versions: int, written: int) -> Shape:
-        groups = max(1, files // versions)
-        partitions = min(_PARTITIONS_MAX, groups)
-        return Shape(
-            versions=Versions(partitions=partitions, groups=groups, versions=versions), written=written
-        )
+        size = Versions(partitions=_PARTITIONS, groups=max(1, files // versions), versions=versions)
+        return Shape(versions=size, written=written)
 
     found = (
         Axis("files of the table", {n: shape(n, _VERSIONS, _WRITTEN_BESIDE) for n in files}),

@@ -36,7 +36,7 @@ def plot_growth(path: Path, curves: Sequence[Curve]) -> None:
                 axes.plot(sizes, seconds, marker="o", label=curve.label)
         axes.set(xscale="log", yscale="log", xlabel=panel, ylabel="CPU seconds")
         axes.grid(alpha=0.3)
-        axes.legend(fontsize=8)
+        axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(0, -0.15))
     figure.savefig(path, dpi=_PIXELS_PER_INCH)
 
 

@@ -42,6 +42,8 @@ class Load:
     """Above 0: so many tasks, each with rows of all cities."""
     later_ms: int = 0
     """Added to the ordering of every row."""
+    keeps_changes: bool = False
+    """Whether changes of the new table will be asked for: some must know it beforehand."""
 
     def frame(self, session: SparkSession) -> DataFrame:
         rows = session.read.parquet(self.path)

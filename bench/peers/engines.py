@@ -224,7 +224,7 @@ class Delta:
 
     def load(self, table: str, rows: Load) -> None:
         writer = rows.frame(self._spark).write.format("delta").partitionBy(PARTITION)
-        writer.option("delta.enableChangeDataFeed", "true").save(table)
+        writer.option("delta.enableChangeDataFeed", str(rows.keeps_changes).lower()).save(table)
 
     def append(self, table: str, rows: Load) -> None:
         rows.frame(self._spark).write.format("delta").mode("append").save(table)

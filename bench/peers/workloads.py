@@ -56,7 +56,7 @@ class Arena:
             build(str(self.table))
             kept.parent.mkdir(parents=True, exist_ok=True)
             self.table.rename(kept)
-            self.table.parent.rmdir()
+            shutil.rmtree(self.table.parent)
         return kept
 
     def variant(
@@ -276,7 +276,7 @@ def _build_parts(peer: Peer, rows: Rows) -> Callable[[str], None]:
     def build(table: str) -> None:
         verbs = ["load", *["append"] * (len(rows.parts) - 1)]
         for verb, part in zip(verbs, rows.parts, strict=True):
-            peer.ask(verb, table=table, rows=Load(path=part, tasks_by_city=_TASKS))
+            peer.ask(verb, table=table, rows=Load(path=part, tasks_by_city=_TASKS, keeps_changes=True))
 
     return build
 

@@ -3,7 +3,8 @@
 import json
 
 import pytest
-from bench.growth import Axis, Growth, Point, axes, fitted_exponent, growth, measured
+from bench.growth import Axis, Growth, Point, Shape, axes, fitted_exponent, growth, measured
+from bench.workloads.clean import Versions
 from click.testing import CliRunner
 
 STEPS = {"open", "timeline", "list files", "plan clean", "plan rollback", "commit"}
@@ -59,15 +60,18 @@ def test_only_what_is_asked_for_grows():
 
 
 def test_every_step_is_timed_on_every_table(tmp_path):
-    (axis,) = axes(files=[40, 80], instants=[], written=[])
+    shapes = {
+        4 * groups: Shape(versions=Versions(partitions=2, groups=groups, versions=4), written=2)
+        for groups in (10, 20)
+    }
     told = []
 
-    found = measured(Axis(axis.name, axis.shapes), tmp_path, told.append)
+    found = measured(Axis("files", shapes), tmp_path, told.append)
 
     assert {one.step for one in found} == STEPS
     assert all([point.size for point in one.points] == [40, 80] for one in found)
     assert all(point.cpu_seconds > 0 and point.seconds > 0 for one in found for point in one.points)
-    assert "files of the table 80: plan clean" in told
+    assert "files 80: plan clean" in told
     assert list(tmp_path.iterdir()) == []
 
 
