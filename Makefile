@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 MATRIX := oldest default newest
 PARALLEL := --numprocesses=logical --maxprocesses=4
 
-.PHONY: run test test-deep explore test-matrix test-zookeeper zookeeper chaos push-chaos interop lint bench lock preflight clean
+.PHONY: run test test-deep explore test-matrix test-zookeeper zookeeper chaos push-chaos interop lint bench bench-growth bench-peers lock preflight clean
 
 run: preflight $(READY)
 	@$(BIN)/python examples/story.py
@@ -73,12 +73,21 @@ bench: preflight $(READY)
 interop: preflight .venvs/oldest/.ready
 	@PYTHONPATH=src:tests $(BIN)/python -m interop.run $(INTEROP)
 
+# How the control plane grows with files and instants, up to a million files: 5 GB of disk and ten minutes.
+bench-growth: preflight $(READY)
+	$(BIN)/python -m bench.growth
+
+# Beside Apache Hudi, Delta Lake and Apache Iceberg on Spark 3.5, which all have a release for. Needs Maven
+# (140 MB, once), 20 GB of disk, 12 GB of memory and hours; PEERS="--quick --rounds 1" takes minutes.
+bench-peers: preflight .venvs/peers/.ready
+	PYSPARK_PYTHON=$(CURDIR)/.venvs/peers/bin/python .venvs/peers/bin/python -m bench.peers $(PEERS)
+
 # Writes all locks anew: exact versions with hashes, no index lines.
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-header --no-emit-index-url --extra spark pyproject.toml
 lock: $(READY)
-	$(COMPILE) --extra server --extra dev requirements.in -o requirements.lock
-	$(foreach name,$(MATRIX),$(COMPILE) --upgrade-package pyspark tests/matrix/$(name).in -o tests/matrix/$(name).lock &&) true
+	$(COMPILE) --extra server --extra bench --extra dev requirements.in -o requirements.lock
+	$(foreach name,$(MATRIX) peers,$(COMPILE) --upgrade-package pyspark tests/matrix/$(name).in -o tests/matrix/$(name).lock &&) true
 
 preflight:
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("holdfast: Python 3.11 or newer is needed, found %d.%d; say which with make PYTHON=..." % sys.version_info[:2])'

@@ -64,7 +64,7 @@ def clean_plan(size: Versions, *, seconds: float) -> Workload:
 
     def set_up(folder: Path) -> Scene:
         path = str(folder / "table")
-        _build(path, size)
+        build_versions(path, size)
         doomed = size.groups * (size.versions - CleanSettings().commits_retained - 1)
         variants = (
             _in_process(_WALK, "walk", path, size.files),
@@ -125,13 +125,13 @@ def clean_deletion(*, files: int, partitions: int = 100, versions: int = 10) -> 
 
     def set_up(folder: Path) -> Scene:
         path = str(folder / "table")
-        _build(path, size)
+        build_versions(path, size)
         plan = drafted(opened(path), _RETAIN_ONE).stored_form
         doomed = planned_paths(plan)
         assert len(doomed) == files
 
         def prepare(folder: Path) -> None:
-            _build(str(folder / "table"), size, content=_CONTENT)
+            build_versions(str(folder / "table"), size, content=_CONTENT)
 
         def prepare_plan(folder: Path) -> None:
             prepare(folder)
@@ -154,7 +154,7 @@ def clean_deletion(*, files: int, partitions: int = 100, versions: int = 10) -> 
     return Workload(name="clean deletion", limit=_REMOVE, goals=(Goal(_CLEAN, 1.25),), set_up=set_up)
 
 
-def _build(path: str, size: Versions, *, content: bytes = b"") -> None:
+def build_versions(path: str, size: Versions, *, content: bytes = b"") -> None:
     partitions = create_partitions(path, size.partitions)
     groups = [(partitions[group % size.partitions], group) for group in range(size.groups)]
     for number in range(size.versions):
@@ -163,7 +163,9 @@ def _build(path: str, size: Versions, *, content: bytes = b"") -> None:
 
 def _build_and_touch_one(path: str, *, partitions: int, groups_per_partition: int) -> None:
     """Two commits to all partitions, then many to one; a clean that looks at all, and one that does not."""
-    _build(path, Versions(partitions=partitions, groups=partitions * groups_per_partition, versions=2))
+    build_versions(
+        path, Versions(partitions=partitions, groups=partitions * groups_per_partition, versions=2)
+    )
     touched = [("region=00000", group * partitions) for group in range(1, groups_per_partition)]
     until = 2
     for count in (_COMMITS_BEFORE, _COMMITS_SINCE):

@@ -84,7 +84,7 @@ def build_table(path: str, size: Size) -> None:
 def create_partitions(path: str, count: int) -> list[str]:
     """An empty table with so many partitions; their paths."""
     holdfast.create_table(path, name=_TABLE, record_key="trip_id", partition_by="region")
-    partitions = [f"region={number:05d}" for number in range(count)]
+    partitions = region_names(count)
     for partition in partitions:
         os.mkdir(f"{path}/{partition}")
         metafile = PartitionMetafile(time_at(_FIRST_MS), depth=1)
@@ -94,6 +94,10 @@ def create_partitions(path: str, count: int) -> list[str]:
             encode_partition_metafile(metafile, moment=_moment()),
         )
     return partitions
+
+
+def region_names(count: int) -> list[str]:
+    return [f"region={number:05d}" for number in range(count)]
 
 
 def commit_files(
@@ -109,20 +113,24 @@ def commit_files(
     The file groups are new unless `previous` is the number of the commit that wrote them last.
     """
     instant = _time_of(number)
-    stats = [_stat(partition, group, instant) for partition, group in files]
+    stats = [write_stat(partition, group, instant) for partition, group in files]
     if previous is not None:
         stats = [msgspec.structs.replace(stat, prev_commit=_time_of(previous)) for stat in stats]
     for stat in stats:
         assert stat.path is not None
         _create(path, stat.path, content)
-    _create_instant(path, instant, stats, schema=avro_schema(_SCHEMA, table_name=_TABLE))
+    _create_instant(path, instant, stats, schema=table_schema())
+
+
+def table_schema() -> str:
+    return avro_schema(_SCHEMA, table_name=_TABLE)
 
 
 def _time_of(commit: int) -> InstantTime:
     return time_at(_FIRST_MS + commit * _COMMIT_EVERY_MS)
 
 
-def _stat(partition: str, number: int, instant: InstantTime) -> WriteStat:
+def write_stat(partition: str, number: int, instant: InstantTime) -> WriteStat:
     file_id = f"{number:08x}-0000-4000-8000-{number:012x}-0"
     return WriteStat(
         file_id=file_id,

@@ -5,24 +5,25 @@ everything else: what to delete, markers, the timeline, a power cut.
 """
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import holdfast
 from bench.framework import Goal, Scene, Variant, Workload
-from bench.workloads.control_plane import Size, build_table
+from bench.workloads.control_plane import Size, build_table, region_names
 from holdfast.clock import SystemClock
 from holdfast.format.commits import inflight_metadata
 from holdfast.format.ledger_entries import EntryKind
 from holdfast.host import Owner
 from holdfast.model.instant import Action, InstantTime, State
-from holdfast.model.names import BaseFileName, instant_file, marker_path
+from holdfast.model.names import BaseFileName, in_partition, instant_file, marker_path
 from holdfast.storage.local import LocalStore
 from holdfast.timeline.ledger import Decision, Ledger
 
 _LIMIT = "delete the files"
 _ROLLBACK = "roll back"
 _AMONG_MANY = "roll back, many other files"
-_INSTANT = InstantTime("20991231235959000")
+FAILED = InstantTime("20991231235959000")
 _GONE = Owner(host="gone", boot="gone", pid=1, started="0", token="gone")
 _FILE_BYTES = 1024
 
@@ -46,22 +47,29 @@ def _prepare(folder: Path, size: Size, files: int) -> None:
     """A table where a writer died when it had written so many files. No syncs: it is needed once."""
     path = str(folder / "table")
     build_table(path, size)
+    leave_failed_write(path, files=files, partitions=region_names(size.partitions))
+
+
+def leave_failed_write(path: str, *, files: int, partitions: Sequence[str]) -> None:
+    """What a writer leaves that dies when it has written so many files."""
     for number in range(files):
-        target = _data_path(number, size.partitions)
-        _write(path, marker_path(_INSTANT, target, "CREATE"), b"")
-        _write(path, target, b"\0" * _FILE_BYTES)
-    _write(path, instant_file(_INSTANT, Action.COMMIT, State.REQUESTED), b"")
-    _write(path, instant_file(_INSTANT, Action.COMMIT, State.INFLIGHT), inflight_metadata("BULK_INSERT"))
-    begin = Decision(kind=EntryKind.BEGIN, instant=_INSTANT, action=Action.COMMIT, owner=_GONE)
+        target = _data_path(number, partitions[number % len(partitions)])
+        write_unsynced(path, marker_path(FAILED, target, "CREATE"), b"")
+        write_unsynced(path, target, b"\0" * _FILE_BYTES)
+    write_unsynced(path, instant_file(FAILED, Action.COMMIT, State.REQUESTED), b"")
+    write_unsynced(
+        path, instant_file(FAILED, Action.COMMIT, State.INFLIGHT), inflight_metadata("BULK_INSERT")
+    )
+    begin = Decision(kind=EntryKind.BEGIN, instant=FAILED, action=Action.COMMIT, owner=_GONE)
     Ledger(LocalStore(path), SystemClock()).append(lambda _: begin)
 
 
-def _data_path(number: int, partitions: int) -> str:
+def _data_path(number: int, partition: str) -> str:
     file_id = f"{number:08x}-0000-4000-8000-{number:012x}-1"
-    return f"region={number % partitions:05d}/{BaseFileName(file_id, f'{number}-1-1', _INSTANT)}"
+    return in_partition(partition, str(BaseFileName(file_id, f"{number}-1-1", FAILED)))
 
 
-def _write(root: str, path: str, content: bytes) -> None:
+def write_unsynced(root: str, path: str, content: bytes) -> None:
     target = f"{root}/{path}"
     os.makedirs(os.path.dirname(target), exist_ok=True)
     with open(target, "xb") as file:
@@ -82,4 +90,4 @@ def _check(folder: Path) -> int:
 
 
 def _left(folder: Path) -> list[Path]:
-    return list((folder / "table").glob(f"region=*/*_{_INSTANT}.parquet"))
+    return list((folder / "table").glob(f"region=*/*_{FAILED}.parquet"))

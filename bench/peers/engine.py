@@ -1,0 +1,156 @@
+"""What every peer can be asked to do with a table of trips, and how Spark is set up for all of them."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from bench.workloads.trips import CITIES, KEY, ORDERING, PARTITION
+
+CODEC = "snappy"
+FILE_BYTES = 120 * 1024 * 1024
+LONG_AGO_S = 30 * 24 * 3600
+"""Before now: files that old are orphans to everybody, whatever they wait for by default."""
+
+Version = Any
+"""What an engine calls a state of a table; something JSON knows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """How Spark is started, alike for all."""
+
+    workspace: str
+    """Every table lies below it."""
+    cores: int
+    memory: str
+    jars: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """Rows on their way into a table."""
+
+    path: str
+    tasks_by_city: int = 0
+    """Above 0: all rows of a city in one task, of so many; else as the files are split."""
+    tasks: int = 0
+    """Above 0: so many tasks, each with rows of all cities."""
+    later_ms: int = 0
+    """Added to the ordering of every row."""
+    keeps_changes: bool = False
+    """Whether changes of the new table will be asked for: some must know it beforehand."""
+
+    def frame(self, session: SparkSession) -> DataFrame:
+        rows = session.read.parquet(self.path)
+        if self.later_ms:
+            rows = rows.withColumn(ORDERING, f.col(ORDERING) + f.lit(self.later_ms))
+        if self.tasks_by_city:
+            return rows.repartition(self.tasks_by_city, PARTITION)
+        return rows.repartition(self.tasks) if self.tasks else rows
+
+
+class Engine(Protocol):
+    """A peer. `table` is the path of a table; `rows` what comes into it."""
+
+    def ready(self, table: str) -> None:
+        """Untimed: forget what was cached of a table that lay at this path, and know the one there now."""
+
+    def load(self, table: str, rows: Load) -> None:
+        """A new table with these rows, one partition for each city."""
+
+    def append(self, table: str, rows: Load) -> None: ...
+
+    def upsert(self, table: str, rows: Load) -> None: ...
+
+    def delete(self, table: str, rows: Load) -> None: ...
+
+    def overwrite(self, table: str, rows: Load) -> None:
+        """Replace the partitions that the rows are of."""
+
+    def read(self, table: str, version: Version = None) -> "Digest": ...
+
+    def changes(self, table: str, since: Version, until: Version) -> "Digest":
+        """The rows that came after one version, up to another."""
+
+    def versions(self, table: str) -> list[Version]:
+        """Oldest first."""
+
+    def undo(self, table: str) -> None:
+        """Take the newest version back."""
+
+    def reclaim(self, table: str) -> None:
+        """Delete the files of versions older than the newest, or the one before it."""
+
+    def fail(self, table: str, rows: Load) -> None:
+        """Leave what a writer leaves that is killed when all its files are there."""
+
+    def recover(self, table: str) -> None:
+        """Remove what `fail` left."""
+
+
+Digest = list[list[int | float | str]]
+"""One line for each city: what any engine can compute exactly, whatever the order of rows."""
+
+
+def digest(rows: DataFrame) -> Digest:
+    grouped = rows.groupBy(PARTITION).agg(
+        f.count("*"),
+        f.sum(ORDERING),
+        f.sum("duration"),
+        f.sum("seats"),
+        f.max("distance"),
+        f.min("latitude"),
+        f.max("longitude"),
+        f.min(KEY),
+    )
+    return sorted([list(row) for row in grouped.collect()])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkParts:
+    """What an engine adds to the settings that all share."""
+
+    extensions: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+def spark_session(name: str, setting: Setting, parts: SparkParts) -> SparkSession:
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": setting.memory,
+        "spark.log.level": "ERROR",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(8 * setting.cores),
+        "spark.sql.parquet.compression.codec": CODEC,
+        "spark.sql.warehouse.dir": f"{setting.workspace}/warehouse",
+        **parts.settings,
+    }
+    if setting.jars:
+        settings["spark.jars"] = ",".join(setting.jars)
+    if parts.extensions:
+        settings["spark.sql.extensions"] = parts.extensions
+    builder = SparkSession.builder.master(f"local[{setting.cores}]").appName(f"peers-{name}")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def leave_orphans(folder: str, rows: DataFrame) -> None:
+    """Data files that no version names, as old as it takes for a sweep by age to find them."""
+    before = set(Path(folder).rglob("*.parquet"))
+    rows.write.mode("append").partitionBy(PARTITION).parquet(folder)
+    (Path(folder) / "_SUCCESS").unlink(missing_ok=True)
+    for path in set(Path(folder).rglob("*.parquet")) - before:
+        moment = path.stat().st_mtime - LONG_AGO_S
+        os.utime(path, (moment, moment))
+
+
+def city_names() -> list[str]:
+    return [f"{PARTITION}=city-{number:02d}" for number in range(CITIES)]

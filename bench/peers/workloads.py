@@ -1,0 +1,297 @@
+"""One task for all peers: each run begins with a copy of the peer's own table of the same rows.
+
+A table lies at the same path in every run, because some formats name their
+files by absolute paths; what was prepared is kept beside it, for later runs, too.
+"""
+
+import hashlib
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bench.framework import Goal, Scene, Variant, Workload
+from bench.peers.engine import Load
+from bench.peers.remote import Answer, Peer
+from bench.peers.rows import Rows
+from bench.workloads.prepared import link_copy
+from bench.workloads.trips import CITIES
+
+OURS = "Holdfast"
+HUDI = "Apache Hudi"
+DELTA = "Delta Lake"
+ICEBERG = "Apache Iceberg"
+PLAIN = "Spark, Parquet files"
+DELTALAKE = "deltalake"
+HUDI_BARE = "Apache Hudi, no metadata table"
+
+_FILES = {PLAIN, DELTALAKE}
+"""Peers without a history to read, undo or reclaim."""
+_TASKS = 4
+_HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Arena:
+    peers: Sequence[Peer]
+    data: Path
+    workspace: Path
+
+    def with_history(self) -> list[Peer]:
+        return [peer for peer in self.peers if peer.name not in _FILES]
+
+    @property
+    def table(self) -> Path:
+        """Where every table lies while something is done to it."""
+        return self.workspace / "output" / "table"
+
+    def prepared(self, peer: Peer, name: str, build: Callable[[str], None]) -> Path:
+        """The peer's table of that name, built at its place and kept under another."""
+        place = hashlib.sha256(str(self.workspace).encode()).hexdigest()[:8]
+        kept = self.data / "peers" / place / name / peer.engine
+        if not kept.exists():
+            shutil.rmtree(self.table.parent, ignore_errors=True)
+            self.table.parent.mkdir(parents=True)
+            build(str(self.table))
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            self.table.rename(kept)
+            shutil.rmtree(self.table.parent)
+        return kept
+
+    def variant(
+        self,
+        peer: Peer,
+        act: Callable[[], Answer],
+        *,
+        begins_with: Path | None = None,
+        check: Callable[[Answer], object] | None = None,
+    ) -> Variant:
+        """One peer at one task. What comes out is read back unless `check` takes it from the answer."""
+        answers: list[Answer] = []
+
+        def prepare(_output: Path) -> None:
+            if begins_with is not None:
+                link_copy(begins_with, self.table)
+            peer.ask("ready", table=str(self.table))
+
+        def run(_output: Path) -> Answer:
+            answers[:] = [act()]
+            return answers[0]
+
+        def read_back(_output: Path) -> object:
+            if check is not None:
+                return check(answers[0])
+            peer.ask("ready", table=str(self.table))
+            return peer.ask("read", table=str(self.table)).value
+
+        return Variant(peer.name, run, prepare=prepare, check=read_back)
+
+
+def bulk_load(arena: Arena, rows: str, count: int) -> Workload:
+    def set_up(_folder: Path) -> Scene:
+        variants = [
+            arena.variant(peer, _asking(arena, peer, "load", rows=Load(path=rows))) for peer in arena.peers
+        ]
+        return Scene(tuple(variants), {"rows": count})
+
+    return _workload(arena, f"bulk load {count:,} rows", set_up, hudi=0.5, others=1.1)
+
+
+def upsert(arena: Arena, rows: Rows, percent: int) -> Workload:
+    hudi = 1 / 3 if percent == 10 else 1.0
+    others = 1.0 if percent in (1, 10) else 1.1
+    return _change(arena, rows, f"upsert {percent} %", "upsert", rows.incoming[percent], hudi, others)
+
+
+def delete(arena: Arena, rows: Rows) -> Workload:
+    return _change(arena, rows, "delete 1 %", "delete", rows.keys)
+
+
+def overwrite(arena: Arena, rows: Rows) -> Workload:
+    return _change(arena, rows, "overwrite one partition", "overwrite", rows.one_city)
+
+
+def snapshot_read(arena: Arena, rows: Rows) -> Workload:
+    def set_up(_folder: Path) -> Scene:
+        variants = [
+            arena.variant(
+                peer, _asking(arena, peer, "read"), begins_with=_base(arena, peer, rows), check=_value
+            )
+            for peer in arena.peers
+        ]
+        return Scene(tuple(variants), {"rows": rows.count})
+
+    return _workload(arena, "snapshot read", set_up)
+
+
+def time_travel(arena: Arena, rows: Rows) -> Workload:
+    """The table before its last upsert."""
+
+    def set_up(_folder: Path) -> Scene:
+        variants = []
+        for peer in arena.with_history():
+            base = _updated(arena, peer, rows)
+            before = _versions(arena, peer, base)[-2]
+            act = _asking(arena, peer, "read", version=before)
+            variants.append(arena.variant(peer, act, begins_with=base, check=_value))
+        return Scene(tuple(variants), {"rows": rows.count})
+
+    return _workload(arena, "time travel", set_up)
+
+
+def change_read(arena: Arena, rows: Rows) -> Workload:
+    """What one commit of several appended."""
+
+    def set_up(_folder: Path) -> Scene:
+        variants = []
+        for peer in arena.with_history():
+            base = arena.prepared(peer, f"parts-{rows.count}", _build_parts(peer, rows))
+            versions = _versions(arena, peer, base)[-len(rows.parts) :]
+            middle = len(versions) // 2
+            act = _asking(arena, peer, "changes", since=versions[middle - 1], until=versions[middle])
+            variants.append(arena.variant(peer, act, begins_with=base, check=_value))
+        return Scene(tuple(variants), {"rows": rows.count, "commits": len(rows.parts)})
+
+    return _workload(arena, "change read", set_up)
+
+
+def undo(arena: Arena, rows: Rows) -> Workload:
+    """An upsert of a tenth of the rows is taken back."""
+
+    def set_up(_folder: Path) -> Scene:
+        variants = [
+            arena.variant(peer, _asking(arena, peer, "undo"), begins_with=_updated(arena, peer, rows))
+            for peer in arena.with_history()
+        ]
+        return Scene(tuple(variants), {"rows": rows.count})
+
+    return _workload(arena, "undo the last commit", set_up)
+
+
+def reclaim(arena: Arena, rows: Rows, *, groups: int, versions: int) -> Workload:
+    def build(peer: Peer) -> Callable[[str], None]:
+        def act(table: str) -> None:
+            peer.ask("load", table=table, rows=Load(path=rows.groups, tasks_by_city=_TASKS))
+            for number in range(1, versions):
+                peer.ask("upsert", table=table, rows=Load(path=rows.groups, later_ms=number * _HOUR_MS))
+
+        return act
+
+    def set_up(_folder: Path) -> Scene:
+        variants = [
+            arena.variant(
+                peer,
+                _asking(arena, peer, "reclaim"),
+                begins_with=arena.prepared(peer, f"groups-{groups}-{versions}", build(peer)),
+            )
+            for peer in arena.with_history()
+        ]
+        return Scene(tuple(variants), {"file groups": groups, "versions": versions})
+
+    return _workload(arena, "reclaim old versions", set_up)
+
+
+def recovery(arena: Arena, rows: Rows, *, tasks: int) -> Workload:
+    """A writer was killed when its files were there: one for each city from each task."""
+
+    def set_up(_folder: Path) -> Scene:
+        variants = []
+        for peer in arena.with_history():
+            base = _base(arena, peer, rows)
+            variant = arena.variant(peer, _asking(arena, peer, "recover"), begins_with=base)
+            variants.append(replace(variant, prepare=_failing(arena, peer, rows, tasks, variant.prepare)))
+        return Scene(tuple(variants), {"rows": rows.count, "files": tasks * CITIES})
+
+    return _workload(arena, "recover from a killed writer", set_up)
+
+
+def _failing(
+    arena: Arena, peer: Peer, rows: Rows, tasks: int, prepare: Callable[[Path], object]
+) -> Callable[[Path], object]:
+    def act(output: Path) -> None:
+        prepare(output)
+        peer.ask("fail", table=str(arena.table), rows=Load(path=rows.incoming[10], tasks=tasks))
+
+    return act
+
+
+def _change(
+    arena: Arena,
+    rows: Rows,
+    name: str,
+    verb: str,
+    new: str,
+    hudi: float = 1.0,
+    others: float = 1.1,
+) -> Workload:
+    def set_up(_folder: Path) -> Scene:
+        variants = [
+            arena.variant(
+                peer, _asking(arena, peer, verb, rows=Load(path=new)), begins_with=_base(arena, peer, rows)
+            )
+            for peer in arena.peers
+        ]
+        return Scene(tuple(variants), {"rows": rows.count})
+
+    return _workload(arena, name, set_up, hudi=hudi, others=others)
+
+
+def _workload(
+    arena: Arena,
+    name: str,
+    set_up: Callable[[Path], Scene],
+    *,
+    hudi: float = 1.0,
+    others: float = 1.1,
+) -> Workload:
+    wanted = {HUDI: hudi, HUDI_BARE: hudi, DELTA: others, ICEBERG: others}
+    there = {peer.name for peer in arena.peers}
+    goals = [Goal(OURS, most, compared_with=peer) for peer, most in wanted.items() if peer in there]
+    return Workload(name=name, limit=OURS, goals=tuple(goals), set_up=set_up)
+
+
+def _asking(arena: Arena, peer: Peer, verb: str, **needs: Any) -> Callable[[], Answer]:
+    return lambda: peer.ask(verb, table=str(arena.table), **needs)
+
+
+def _base(arena: Arena, peer: Peer, rows: Rows) -> Path:
+    """All rows, in one file for each city."""
+
+    def build(table: str) -> None:
+        peer.ask("load", table=table, rows=Load(path=rows.all, tasks_by_city=_TASKS))
+
+    return arena.prepared(peer, f"rows-{rows.count}", build)
+
+
+def _updated(arena: Arena, peer: Peer, rows: Rows) -> Path:
+    def build(table: str) -> None:
+        peer.ask("load", table=table, rows=Load(path=rows.all, tasks_by_city=_TASKS))
+        peer.ask("upsert", table=table, rows=Load(path=rows.incoming[10]))
+
+    return arena.prepared(peer, f"updated-{rows.count}", build)
+
+
+def _build_parts(peer: Peer, rows: Rows) -> Callable[[str], None]:
+    def build(table: str) -> None:
+        verbs = ["load", *["append"] * (len(rows.parts) - 1)]
+        for verb, part in zip(verbs, rows.parts, strict=True):
+            peer.ask(verb, table=table, rows=Load(path=part, tasks_by_city=_TASKS, keeps_changes=True))
+
+    return build
+
+
+def _versions(arena: Arena, peer: Peer, prepared: Path) -> list[Any]:
+    """Of a table that is put to its place for the question."""
+    arena.table.parent.mkdir(parents=True)
+    link_copy(prepared, arena.table)
+    try:
+        peer.ask("ready", table=str(arena.table))
+        found: list[Any] = peer.ask("versions", table=str(arena.table)).value
+    finally:
+        shutil.rmtree(arena.table.parent)
+    return found
+
+
+def _value(answer: Answer) -> object:
+    return answer.value
