@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.config.push_job import FileInput, PushJob
@@ -349,12 +350,17 @@ class _Run:
         upload_segments(
             target,
             built,
-            uri_of=self.store.uri,
+            uri_of=self._address,
             created_ms=self.record.started_ms,
             copies=self.job.copies,
             lease_token=lease_token,
             announce=lambda done: self.announce("upload", done, len(built)),
         )
+
+    def _address(self, path: str) -> str:
+        """How the service finds a file that was built."""
+        uri = self.store.uri(path)
+        return f"file://{quote(uri)}" if uri.startswith("/") else uri
 
     def _publish(self, push: Replacement, given: OpenedInput, built: list[BuiltSegment]) -> None:
         with ExitStack() as stack:
