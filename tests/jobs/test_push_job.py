@@ -247,6 +247,22 @@ def test_whatever_fails_after_the_start_reverts_the_push(running, table, proxy):
     assert len(stored_files(table)) == 3
 
 
+def test_a_start_that_nobody_answers_leaves_no_push_open(running, table, proxy):
+    push(running.controller_url, table.name, 1)
+
+    def watch(call):
+        if (call.name, call.moment) == ("startReplaceSegments", "after"):
+            raise Cut
+
+    proxy.watch = watch
+    with pytest.raises(OutcomeUnknown):
+        push(proxy.url, table.name, 2)
+
+    assert "IN_PROGRESS" not in table.states()
+    assert len(stored_files(table)) == 3
+    assert seen(table) == [(1, ROWS)]
+
+
 # Two at once
 
 
