@@ -284,6 +284,23 @@ def test_of_two_jobs_at_once_one_wins_and_the_other_is_told_who(running, table, 
     assert len(stored_files(table)) == 6
 
 
+def test_of_jobs_that_begin_together_none_is_lost_or_doubled(running, table):
+    push(running.controller_url, table.name, 1)
+    jobs = {number: JobProcess(running.controller_url, table.name, number) for number in (2, 3, 4)}
+
+    codes = {number: job.ended() for number, job in jobs.items()}
+
+    won = [number for number, (code, _, _) in codes.items() if code == 0]
+    complaints = [complaint for code, _, complaint in codes.values() if code != 0]
+    assert won
+    assert all("Conflict" in complaint or "FROM_NOT_VISIBLE" in complaint for complaint in complaints)
+    ((number, count),) = seen(table)
+    assert (number in won, count) == (True, ROWS)
+    assert "IN_PROGRESS" not in table.states()
+    retention(table)
+    assert len(stored_files(table)) == 6
+
+
 def test_a_push_of_somebody_else_is_told_by_the_service(running, table):
     """Another client, without a record, holds a lease that outlives the patience of the job."""
     entry = table.started([], ["other"], lease=True)
