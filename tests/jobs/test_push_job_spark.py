@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import threading
+import time
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,6 +15,7 @@ from harness.push_client import make_table
 from harness.push_jobs import job_of, retention, seen, stored_files
 from holdfast.config.push_job import FileInput, SegmentSizing, TableInput
 from holdfast.errors import InvalidRequest, SchemaMismatch
+from holdfast.jobs.interruptions import Terminated
 from holdfast.jobs.push import run_push_job
 from holdfast.model.pushes import LAKE_INSTANT, LAKE_TABLE
 from holdfast.push import run_job
@@ -203,3 +205,31 @@ def test_a_worker_that_is_killed_while_it_builds_leaves_one_copy_of_each_row(spa
     assert len([name for name in stored_files(table) if "__" in name]) == len(report.segments) + len(
         report.replaced
     )
+
+
+def _sleeps(batches):
+    for batch in batches:
+        time.sleep(60)
+        yield batch
+
+
+@pytest.mark.skipif("SPARK_REMOTE" in os.environ, reason="a server goes on with what it is doing")
+def test_a_signal_while_segments_are_built_stops_spark_and_leaves_nothing(spark, running, table):
+    rows = spark.range(0, 4, 1, 2).selectExpr("id", "1 AS snapshot")
+    began, sent = time.monotonic(), []
+
+    def announce(stage, done, total):
+        if stage == "build" and total and not sent:
+            sent.append(stage)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(Terminated):
+        run_push_job(
+            job_of(running.controller_url, table.name),
+            frame=rows.mapInArrow(_sleeps, rows.schema),
+            announce=announce,
+        )
+
+    assert spark.range(3).count() == 3
+    assert time.monotonic() - began < 50, "the tasks were cancelled"
+    assert (table.segments(), table.states(), stored_files(table)) == (set(), [], [])

@@ -10,6 +10,7 @@ interrupted; what a killed one leaves, the next one takes back.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _PROGRESS_MS = 500
+_CANCEL_SECONDS = 10
 
 
 def run_push_job(
@@ -253,8 +255,10 @@ class _Run:
     def take_back(self, error: BaseException) -> None:
         """Undo everything that was not published; what cannot be undone now is left to the next run."""
         for cancel in self.cancel:
-            with suppress(Exception):  # Whatever has become of Spark, the push is taken back.
-                cancel()
+            # In a thread of its own: this one may have been torn away from its talk with Spark.
+            stopping = threading.Thread(target=cancel, name="holdfast-push-cancel", daemon=True)
+            stopping.start()
+            stopping.join(_CANCEL_SECONDS)
         is_tidy = True
         for push in self.pushes:
             url = push.target.client.url
