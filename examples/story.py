@@ -1,241 +1,311 @@
-"""The story of one table, told by running it: write, die, recover, correct, go back, clean.
+"""The story of one table, told by running it: files, a pipeline, a served snapshot, and every way back.
 
-`make run` runs this. Everything is real: Spark writes the table, a second
-process is killed in the middle of a write, and Apache Hudi's Rust reader is
-asked for its opinion.
+`make run` runs this. Everything is real: the commands that are shown are run,
+Spark writes the table, a run is killed in the middle of its write, a service
+answers queries, and Apache Hudi's Rust reader is asked for its opinion.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
+import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from hudi import HudiTableBuilder
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
 from rich.console import Console
 from rich.panel import Panel
 from rich.table import Table as Grid
+from trips import at_fare, deliver, trips, withdraw
 
 import holdfast
+from holdfast.cli.main import cli
 from holdfast.engines.spark.session import local_session
 
-LAKE = Path(__file__).resolve().parent.parent / "build" / "story" / "trips"
-CITIES = ("amsterdam", "berlin", "lisbon", "paris", "rome", "vienna")
+ROOT = Path(__file__).resolve().parent.parent
+HOME = Path(sys.argv[1]).resolve() if sys.argv[1:] else ROOT / "build" / "story"
+LAKE = "lake/trips"
+COMMAND = [sys.executable, "-m", "holdfast"]
+BY_CITY = (
+    "SELECT city, count(*) AS trips, round(sum(fare), 2) AS fares FROM trips GROUP BY city ORDER BY city"
+)
+
+INGEST = """\
+name: trips
+source: {format: csv, path: inbox/*.csv, options: {header: true}}
+transform: SELECT trip_id, city, ts, km, fare FROM source WHERE km > 0
+table: {path: lake/trips, record_key: trip_id, partition_by: city, ordering: ts, operation: upsert}
+"""
+PUSH = """\
+push:
+  table: trips
+  controller: http://127.0.0.1:CONTROLLER
+  create: true
+  gates:
+    - min_rows: 1000
+    - not_null: fare
+    - sql: {name: no negative fare, query: SELECT min(fare) >= 0 FROM snapshot}
+"""
+SERVE = """\
+controller: {port: CONTROLLER}
+broker: {port: BROKER}
+store: sqlite:///served/push.db
+deep_store: served/segments
+"""
+
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 100)
 
 
-def trips(spark: SparkSession, *, first: int, count: int) -> DataFrame:
-    """Taxi trips, the same ones every time."""
-    cities = f.array(*(f.lit(city) for city in CITIES))
-    return spark.range(first, first + count).select(
-        f.format_string("trip-%07d", "id").alias("trip_id"),
-        f.element_at(cities, (f.col("id") % len(CITIES) + 1).cast("int")).alias("city"),
-        (f.lit(1_760_000_000) + f.col("id") * 7).alias("ts"),
-        f.round(5 + (f.col("id") * 37 % 900) / 20, 2).alias("fare"),
-    )
-
-
-def corrected(rows: DataFrame) -> DataFrame:
-    """The same trips a moment later, at another fare."""
-    return rows.withColumn("ts", f.col("ts") + 1).withColumn("fare", f.round(f.col("fare") * 1.1, 2))
-
-
-def chapter(number: int, title: str) -> None:
-    console.print()
-    console.rule(f"[bold]{number}  {title}", align="left", style="dim")
-
-
 def main() -> None:
-    shutil.rmtree(LAKE.parent, ignore_errors=True)
+    began = time.monotonic()
+    shutil.rmtree(HOME, ignore_errors=True)
+    HOME.mkdir(parents=True)
+    os.chdir(HOME)
+    ports = settle()
     console.print(
         Panel.fit("[bold]Holdfast[/]  lakehouse tables that you can always take back", style="cyan")
     )
     with console.status("starting Spark on this machine ..."):
         spark = local_session("holdfast-story")
 
-    chapter(1, "A table, and a first load on Spark")
-    table = holdfast.create_table(
-        str(LAKE), name="trips", record_key="trip_id", partition_by="city", ordering="ts"
-    )
-    first = table.bulk_insert(trips(spark, first=0, count=200_000))
-    console.print(
-        f"committed [green]{first.instant}[/]: {first.records_written:,} trips in "
-        f"{first.files_written} files, {len(first.partitions)} cities, "
-        f"{first.bytes_written / 1e6:.1f} MB"
-    )
+    chapter("Trips arrive as files, and a pipeline writes them into a table")
+    monday = trips(0, 120_000, day=0)
+    deliver(Path("inbox"), "monday", monday)
+    run("holdfast run ingest.yaml")
 
-    chapter(2, "A second writer dies in the middle of its write")
-    killed_after = kill_a_writer_while_it_writes()
-    console.print(
-        f"killed with SIGKILL {killed_after:.1f} s after it began; it left "
-        f"[red]{counted(files_of_the_dead_writer(), 'data file')}[/] and an unfinished instant"
-    )
-    console.print(f"a reader sees {table.read(spark).count():,} trips: exactly the first load")
-    show_timeline(table)
+    chapter("Tuesday corrects some of them and brings more; only the new files are read")
+    tuesday = pa.concat_tables([at_fare(monday.slice(110_000), 9.9), trips(120_000, 20_000, day=1)])
+    deliver(Path("inbox"), "tuesday", later(tuesday))
+    run("holdfast run ingest.yaml")
+    look("the second commit updated 10,000 trips and added 20,000")
 
-    chapter(3, "The next write cleans up, then commits")
-    second = table.upsert(corrected(trips(spark, first=190_000, count=60_000)))
-    for removed in second.rolled_back:
-        announced = counted(len(removed.deleted), "file")
-        console.print(f"rolled back [yellow]{removed.rolled_back}[/]: of {announced} announced none is left")
-    console.print(
-        f"committed [green]{second.instant}[/]: {second.records_updated:,} trips corrected, "
-        f"{second.records_inserted:,} added"
-    )
-    show_timeline(table)
+    chapter("Wednesday's run is killed in the middle of its write")
+    deliver(Path("inbox"), "wednesday", trips(140_000, 400_000, day=2))
+    kill_a_run_while_it_writes()
+    run(f"holdfast timeline show {LAKE}")
+    look("the last instant is not completed, so no reader sees anything of it")
+    assert rows() == 140_000
 
-    chapter(4, "Some trips never happened")
-    third = table.delete(trips(spark, first=0, count=1_000).select("trip_id", "city"))
-    console.print(
-        f"committed [green]{third.instant}[/]: {third.records_deleted:,} trips deleted, "
-        f"{third.files_written} of {len(table.files())} file groups written anew"
-    )
-    changed = table.changes(spark, since=first.instant).count()
-    console.print(f"changed since the first load: {changed:,} trips, read from their files alone")
+    chapter("The next run removes what the dead one left, and takes in every file once")
+    run("holdfast run ingest.yaml")
+    assert rows() == 540_000
 
-    chapter(5, "Looking back")
-    by_city(spark, table, first.instant)
-    console.print(
-        f"as of {first.instant}: {table.read(spark, as_of=first.instant).count():,} trips; "
-        f"now: {table.read(spark).count():,}"
-    )
+    with service(ports):
+        chapter("The table is served: gates look at a snapshot before queries see it")
+        run("holdfast run publish.yaml")
+        look("there was nothing new to write, so the newest commit was pushed")
+        query(ports)
 
-    chapter(6, "A bad batch is taken back")
-    kept = table.savepoint(user="story", comment="before the import")
-    bad = table.upsert(trips(spark, first=0, count=30_000).withColumn("fare", f.lit(-1.0)))
-    console.print(f"committed [green]{bad.instant}[/]: {bad.records_updated:,} trips now cost -1")
-    undone = table.undo()
-    worse = trips(spark, first=0, count=10).withColumn("fare", f.lit(-2.0))
-    for _ in range(2):
-        table.insert_overwrite(worse)
-    console.print(
-        f"undone [yellow]{undone.rolled_back}[/]; two worse ones follow: {table.read(spark).count():,} trips"
-    )
-    restored = table.restore(kept.instant)
-    console.print(
-        f"restored to the savepoint [green]{restored.target}[/]: {len(restored.rolled_back)} commits "
-        f"taken back, {table.read(spark).count():,} trips, proven"
-    )
+        chapter("A bad batch: a gate stops it")
+        deliver(Path("inbox"), "thursday", later(at_fare(trips(0, 3_000, day=3), -1.0)))
+        run("holdfast run publish.yaml", exits=3)
+        look("queries still see the snapshot from before; the commit can go, too")
+        run(f"holdfast undo {LAKE} --yes")
+        withdraw(Path("inbox"), "thursday")
 
-    chapter(7, "Old versions go when nobody needs them")
-    retain_one = {"hoodie.clean.commits.retained": "1"}
-    explain(table.plan_clean(retain_one))
-    with table.lease("a long report", ttl=60, as_of=first.instant) as lease:
-        held = len(table.plan_clean(retain_one).doomed)
-        console.print(f"while a reader holds a lease on {lease.instant}, {counted(held, 'file')} may go")
-    table.delete_savepoint(kept.instant)
-    cleaned = table.clean(retain_one)
-    console.print(
-        f"cleaned with [green]{cleaned.instant}[/]: {counted(len(cleaned.deleted), 'file')} deleted, "
-        f"{cleaned.bytes_freed / 1e6:.1f} MB freed; verify finds {len(table.verify().findings)} faults"
-    )
+        chapter("A batch that passes the gates and is wrong all the same: taken back in one call")
+        doubled = trips(0, 30_000, day=4)
+        deliver(Path("inbox"), "friday", at_fare(doubled, pc.multiply(doubled["fare"], 10.0)))
+        run("holdfast run publish.yaml")
+        query(ports)
+        run(f"holdfast push revert trips --controller {ports.controller_url} --yes")
+        query(ports)
+        run(f"holdfast push snapshots trips --controller {ports.controller_url}")
+        look("what was reverted stays for a day, should the revert be wrong")
 
-    chapter(8, "A second opinion: Apache Hudi's own Rust reader")
-    batches = HudiTableBuilder.from_base_uri(str(LAKE)).build().read()
-    seen = pa.Table.from_batches(batches).num_rows
+        chapter("Far back: a savepoint, two bad days, and a restore that takes the served rows along")
+        run(f"holdfast undo {LAKE} --yes")
+        withdraw(Path("inbox"), "friday")
+        run(f"holdfast savepoint create {LAKE} --user story --comments 'before the import'")
+        kept = holdfast.open_table(LAKE).savepoints()[-1].instant
+        for day, name, pipeline in ((5, "saturday", "ingest.yaml"), (6, "sunday", "publish.yaml")):
+            deliver(Path("inbox"), name, trips(0, 60_000, day=day, seed=1))
+            run(f"holdfast run {pipeline}")
+        run(f"holdfast restore {LAKE} --to {kept} --with-pushes --yes")
+        for day in ("saturday", "sunday"):
+            withdraw(Path("inbox"), day)
+        query(ports)
+        assert rows() == 540_000
+
+    chapter("Old versions go when nobody needs them, and each says why")
+    run(f"holdfast savepoint delete {LAKE} --commit {kept} --yes")
+    run(f"holdfast cleans run {LAKE} --hoodie-conf hoodie.clean.commits.retained=1 --explain --yes")
+    run(f"holdfast verify {LAKE}")
+
+    chapter("A second opinion: Apache Hudi's own Rust reader")
+    seen = pa.Table.from_batches(HudiTableBuilder.from_base_uri(str(HOME / LAKE)).build().read()).num_rows
     console.print(f"hudi-rs opens the same folder and counts {seen:,} trips")
-    assert seen == table.to_arrow(columns=["trip_id"]).num_rows == 249_000
-    console.print()
-    here, holdfast_command = (
-        os.path.relpath(path) for path in (LAKE, Path(sys.executable).with_name("holdfast"))
-    )
-    console.print(f"The table stays in [bold]{here}[/]. Look inside with:")
-    for command in ("timeline show", "show", "cleans show", "verify"):
-        console.print(f"  {holdfast_command} {command} {here}", style="dim")
+    assert seen == rows() == 540_000
     spark.stop()
+    farewell(time.monotonic() - began)
 
 
-def kill_a_writer_while_it_writes() -> float:
-    """Start another process on the same table, wait for its first files, and kill it."""
-    writer = subprocess.Popen(
-        [sys.executable, __file__, "doomed"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    finished = len(list(LAKE.glob("*/*.parquet")))
-    began = 0.0
-    with console.status("another process begins a large write ..."):
-        while len(list(LAKE.glob("*/*.parquet"))) < finished + 2:
-            if writer.poll() is not None:
-                raise SystemExit("the doomed writer ended before it could be killed")
-            if not began and any(LAKE.glob(".hoodie/.heartbeat/*")):
-                began = time.monotonic()
-            time.sleep(0.01)
-        kill_session(writer.pid)
-        writer.wait()
-    return time.monotonic() - began
+class Ports:
+    """Where the service listens: the usual ports, or free ones if somebody has these."""
+
+    def __init__(self) -> None:
+        self.controller, self.broker = free_port(9000), free_port(8099)
+
+    @property
+    def controller_url(self) -> str:
+        return f"http://127.0.0.1:{self.controller}"
+
+    @property
+    def broker_url(self) -> str:
+        return f"http://127.0.0.1:{self.broker}"
+
+    def fill(self, text: str) -> str:
+        return text.replace("CONTROLLER", str(self.controller)).replace("BROKER", str(self.broker))
+
+
+def settle() -> Ports:
+    """Write the files that the story runs, and that stay for whoever goes on from here."""
+    ports = Ports()
+    Path("ingest.yaml").write_text(INGEST)
+    Path("publish.yaml").write_text(INGEST + ports.fill(PUSH))
+    Path("serve.yaml").write_text(ports.fill(SERVE))
+    return ports
+
+
+def free_port(wanted: int) -> int:
+    for port in (wanted, 0):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    raise SystemExit("there is no free port on 127.0.0.1")
+
+
+def chapter(title: str) -> None:
+    global _chapters
+    _chapters += 1
+    console.print()
+    console.rule(f"[bold]{_chapters}  {title}", align="left", style="dim")
+
+
+_chapters = 0
+
+
+def run(command: str, *, exits: int = 0) -> None:
+    """Run a command as a user would, in this process, which has Spark running."""
+    console.print(f"\n[bold green]$[/] [bold]{command}[/]")
+    sys.stdout.flush()
+    try:
+        cli.main(shlex.split(command)[1:])
+    except SystemExit as ended:
+        if ended.code != exits:
+            raise SystemExit(f"{command} exited {ended.code}, not {exits}") from None
+    if exits:
+        console.print(f"exit code {exits}", style="dim")
+
+
+def look(text: str) -> None:
+    console.print(f"[cyan]►[/] {text}")
+
+
+def query(ports: Ports) -> None:
+    run(f"holdfast query {shlex.quote(BY_CITY)} --broker {ports.broker_url}")
+
+
+def rows() -> int:
+    return holdfast.open_table(LAKE).to_arrow(columns=["trip_id"]).num_rows
+
+
+def later(rows: pa.Table) -> pa.Table:
+    """The same trips, reported a week later, so that they count."""
+    return rows.set_column(rows.column_names.index("ts"), "ts", pc.add(rows["ts"], 7 * 86_400))
+
+
+@contextlib.contextmanager
+def service(ports: Ports) -> Iterator[None]:
+    """`holdfast serve` in a process of its own, until the block ends."""
+    console.print("\n[bold green]$[/] [bold]holdfast serve --config serve.yaml &[/]")
+    with open("serve.log", "wb") as log:
+        process = subprocess.Popen(
+            [*COMMAND, "serve", "--config", "serve.yaml"], stdout=log, stderr=subprocess.STDOUT
+        )
+    try:
+        wait_for(ports.controller_url, process)
+        wait_for(ports.broker_url, process)
+        yield
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
+    while process.poll() is None:
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/health"):
+            return
+        time.sleep(0.05)
+    raise SystemExit("the service did not start; see serve.log")
+
+
+def kill_a_run_while_it_writes() -> None:
+    """Start another process on the same files, wait for its first data files, and kill it."""
+    console.print("\n[bold green]$[/] [bold]holdfast run ingest.yaml &[/]")
+    finished = data_files()
+    with console.status("another process begins a large write ..."), open("killed.log", "wb") as log:
+        process = subprocess.Popen(
+            [*COMMAND, "run", "ingest.yaml"], stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        while data_files() < finished + 2:
+            if process.poll() is not None:
+                raise SystemExit("the run ended before it could be killed; see killed.log")
+            time.sleep(0.005)
+        kill_session(process.pid)
+        process.wait()
+    left = data_files() - finished
+    console.print(f"killed with SIGKILL; it left [red]{left} data files[/] and an unfinished instant")
+
+
+def data_files() -> int:
+    return len(list(Path(LAKE).glob("*/*.parquet")))
 
 
 def kill_session(session: int) -> None:
     """Kill the process and everything it started: the JVM and its Python workers."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 if os.getsid(int(entry.name)) == session:
                     os.kill(int(entry.name), signal.SIGKILL)
-            except ProcessLookupError:
-                continue
 
 
-def doomed() -> None:
-    spark = local_session("doomed")
-    holdfast.open_table(str(LAKE)).bulk_insert(trips(spark, first=1_000_000, count=4_000_000))
-
-
-def files_of_the_dead_writer() -> int:
-    """Data files whose instant is not completed."""
-    pending = [i.time for i in holdfast.open_table(str(LAKE)).timeline() if i.state != "COMPLETED"]
-    return sum(any(time in path.name for time in pending) for path in LAKE.glob("*/*.parquet"))
-
-
-def counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-def explain(plan: holdfast.CleanPlan) -> None:
-    """How many files go and stay, by reason."""
-    grid = Grid(box=None, padding=(0, 2), header_style="dim")
-    for column in ("files", "size", "fate", "reason"):
-        grid.add_column(column, justify="right" if column in ("files", "size") else "left")
-    for fate, style, files in (("goes", "yellow", plan.doomed), ("stays", "green", plan.kept)):
-        for reason in sorted({file.reason for file in files}):
-            sizes = [file.size for file in files if file.reason == reason]
-            grid.add_row(str(len(sizes)), f"{sum(sizes) / 1e6:.1f} MB", f"[{style}]{fate}", reason)
-    console.print(grid)
-
-
-def show_timeline(table: holdfast.Table) -> None:
-    grid = Grid(box=None, padding=(0, 2), header_style="dim")
-    for column in ("instant", "action", "state"):
-        grid.add_column(column)
-    for instant in table.timeline():
-        style = "green" if instant.state == "COMPLETED" else "red"
-        grid.add_row(instant.time, str(instant.action), f"[{style}]{instant.state.lower()}")
-    console.print(grid)
-
-
-def by_city(spark: SparkSession, table: holdfast.Table, before: str) -> None:
-    def fares(as_of: str | None) -> dict[str, float]:
-        rows = table.read(spark, as_of=as_of).groupBy("city").agg(f.round(f.sum("fare"), 2).alias("fares"))
-        return {row.city: row.fares for row in rows.collect()}
-
-    then, now = fares(before), fares(None)
-    grid = Grid(box=None, padding=(0, 2), header_style="dim")
-    grid.add_column("city")
-    grid.add_column("fares then", justify="right")
-    grid.add_column("fares now", justify="right")
-    for city in sorted(now):
-        grid.add_row(city, f"{then[city]:,.2f}", f"{now[city]:,.2f}")
-    console.print(grid)
+def farewell(seconds: float) -> None:
+    here = os.path.relpath(HOME, ROOT)
+    command = os.path.relpath(Path(sys.executable).with_name("holdfast"), HOME)
+    grid = Grid(box=None, padding=(0, 2), show_header=False)
+    for what, how in (
+        ("the table, a real Apache Hudi table", f"{here}/{LAKE}"),
+        ("the pipeline files", f"{here}/ingest.yaml, publish.yaml"),
+        ("the service and its data", f"{here}/serve.yaml, served/"),
+    ):
+        grid.add_row(what, how)
+    console.print()
+    console.print(Panel.fit(grid, title=f"everything held, in {seconds:.0f} s", style="green"))
+    console.print(f"Go on from here:  [bold]cd {here}[/]")
+    for further in (
+        f"timeline show {LAKE}",
+        f"show {LAKE}",
+        "serve --config serve.yaml",
+        f'query "{BY_CITY}"',
+        "push snapshots trips",
+    ):
+        console.print(f"  {command} {further}", style="dim")
 
 
 if __name__ == "__main__":
-    doomed() if sys.argv[1:] == ["doomed"] else main()
+    main()

@@ -98,6 +98,7 @@ def test_show_says_what_the_table_is_and_holds(run, table, times):
         "pending": [],
         "leases": [],
         "leftovers": {"files": 0, "bytes": 0},
+        "served": [],
         "warnings": [],
     }
     assert document["latest_commit"]["completed_at"].endswith("Z")

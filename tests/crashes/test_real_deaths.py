@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from crashes.matrix import INSERT, NEXT, OLD, OVERWRITE, UPSERT
 from harness.checker import check_at_any_time, check_at_rest, visible_rows
 from harness.faults import CrashingStore, RecordingStore, die_by_exit, die_by_signal
 from harness.hudi_reader import hudi_ids, hudi_rows
+from harness.processes import kill_session
 from harness.world import SimulatedClock, World, row_list, table_of
 from holdfast.storage.local import LocalStore
 
@@ -139,7 +139,7 @@ def _trips(prefix, count):
 
 def _killed(writer):
     writer.wait(timeout=180)
-    _kill_session(writer.pid)
+    kill_session(writer.pid)
     assert writer.returncode == -signal.SIGKILL
 
 
@@ -198,23 +198,3 @@ def test_a_spark_upsert_killed_with_sigkill_is_taken_back_or_shown_whole(tmp_pat
     fares = table.to_arrow(columns=["id", "fare"]).filter(pc.field("id") != "next0")["fare"]
     assert fares.value_counts().to_pylist() == [{"values": 1.0 if while_writing else -1.0, "counts": count}]
     assert hudi_rows(tmp_path) == frozenset(row_list(table.to_arrow()))
-
-
-def _kill_session(session):
-    """Kill what the writer started: the JVM, and the Python workers in groups of their own."""
-    while members := [
-        pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _is_in(pid, session)
-    ]:
-        for pid in members:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(0.05)
-
-
-def _is_in(pid, session):
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    state, session_id = fields[0], int(fields[3])
-    return session_id == session and state not in "ZX"

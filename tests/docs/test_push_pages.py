@@ -16,10 +16,10 @@ GUIDE = (ROOT / "docs/push.md").read_text()
 
 
 @pytest.mark.spark
-def test_the_guide_runs_from_top_to_bottom(tmp_path, monkeypatch):
+def test_the_guide_runs_from_top_to_bottom(spark, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
-    printed = Guide("docs/push.md").run()
+    printed = Guide("docs/push.md", {"spark": spark}).run()
 
     counts = re.findall(r"n\n-\n(\d+)$", printed, re.MULTILINE)
     assert counts == ["2", "3", "2", "4"], printed

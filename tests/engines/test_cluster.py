@@ -1,4 +1,4 @@
-"""A standalone Spark cluster: tables are written and read by executors in processes of their own."""
+"""A standalone Spark cluster: tables are written, read and pushed by executors in processes of their own."""
 
 import subprocess
 import sys
@@ -9,13 +9,16 @@ from harness.spark_cluster import spark_cluster
 
 pytestmark = pytest.mark.spark
 
-STORY = """
+PRELUDE = """
 import sys
 import holdfast
 from holdfast.engines.spark.session import session_at
 
 spark = session_at("cluster", sys.argv[1])
 spark.conf.set("spark.sql.shuffle.partitions", "4")
+"""
+
+STORY = """
 rows = spark.range(0, 1000, 1, 4).selectExpr(
     "concat('k', id) id", "concat('c', id % 3) city", "id ts", "id / 4 fare"
 )
@@ -39,7 +42,7 @@ def cluster(tmp_path_factory):
 
 def test_a_table_is_written_corrected_and_read_by_two_workers(cluster, tmp_path):
     ran = subprocess.run(
-        [sys.executable, "-c", STORY, cluster.master, tmp_path / "trips"],
+        [sys.executable, "-c", PRELUDE + STORY, cluster.master, tmp_path / "trips"],
         env=cluster.environment, capture_output=True, text=True, timeout=240,
     )  # fmt: skip
 

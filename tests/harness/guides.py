@@ -2,27 +2,33 @@
 
 Blocks that begin with a file's name are written to that file; `holdfast serve`
 runs beside the others until the page ends; Python shares its names; commands
-run in a shell and print what the `text` block after them shows, if there is
-one. Instants, entries and ports on a page stand for those of the run.
+run in a shell, or here if they need Spark and a session is given, and print
+what the `text` block after them shows, if there is one. Instants, entries and
+ports on a page stand for those of the run.
 """
 
 import os
 import re
+import shlex
 import subprocess
 import sys
-from collections.abc import Mapping
-from contextlib import ExitStack
-from itertools import pairwise
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
+from click.testing import CliRunner
+
 from harness.servers import free_port, serving_beside
+from holdfast.cli.main import cli
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _NAMED = re.compile(r"(?:#|//) (\S+\.(?:yaml|json))\n(.*)", re.DOTALL)
 _MAKE = re.compile(r"^make (\S+)\n", re.MULTILINE)
+_ON_SPARK = re.compile(r"holdfast (write|run|push run) (?!.*--dry-run)")
 _STANDS_FOR = re.compile(r"\b(?:\d{17}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\b(?!-)")
 _VARIES = re.compile(
     r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d{3})?|[\d.]+ (B|KB|MB)\b|process \d+ on [\w.-]+"
@@ -95,19 +101,40 @@ class Guide:
         makefile = (ROOT / "Makefile").read_text()
         for target in _MAKE.findall(text):
             assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
-        script = _COMMANDS + ("" if shown is not None else "set -e\n") + _MAKE.sub("", text)
+        printed, is_fine = "", True
+        for is_spark, part in self._parts(_MAKE.sub("", text)):
+            output, code = self._in_process(part) if is_spark else self._in_shell(part, stops=shown is None)
+            printed += output
+            is_fine = is_fine and code == 0
+        self.printed += printed
+        if shown is None:
+            assert is_fine, f"{self.page}: {text}\n{printed}"
+            return
+        self._learn(shown, printed)
+        assert _compared(printed) == _compared(self._translated(shown)), f"{self.page}: {text}\n{printed}"
+
+    def _parts(self, text: str) -> Iterator[tuple[bool, str]]:
+        """Commands that start Spark, one by one, and what stands between them."""
+        for is_spark, lines in groupby(
+            text.splitlines(keepends=True), lambda line: bool(_ON_SPARK.match(line))
+        ):
+            if is_spark and "spark" in self._names:
+                yield from ((True, line) for line in lines)
+            else:
+                yield False, "".join(lines)
+
+    def _in_process(self, command: str) -> tuple[str, int]:
+        """Run a command here, where it finds a session: to start one takes longer than all it does."""
+        with _environment(self._environment):
+            ran = CliRunner().invoke(cli, shlex.split(command)[1:])
+        return ran.stdout + ran.stderr, ran.exit_code
+
+    def _in_shell(self, text: str, *, stops: bool) -> tuple[str, int]:
         ran = subprocess.run(
-            ["bash", "-c", script],
+            ["bash", "-c", _COMMANDS + ("set -e\n" if stops else "") + text],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300, env=self._environment,
         )  # fmt: skip
-        self.printed += ran.stdout
-        if shown is None:
-            assert ran.returncode == 0, f"{self.page}: {text}\n{ran.stdout}"
-            return
-        self._learn(shown, ran.stdout)
-        assert _compared(ran.stdout) == _compared(self._translated(shown)), (
-            f"{self.page}: {text}\n{ran.stdout}"
-        )
+        return ran.stdout, ran.returncode
 
     def _learn(self, shown: str, printed: str) -> None:
         """What instants and entries of the page are called in this run."""
@@ -117,6 +144,17 @@ class Guide:
         for port, ours in self._ports.items():
             text = re.sub(rf"\b{port}\b", ours, text)
         return _STANDS_FOR.sub(lambda found: self._known.get(found[0], found[0]), text)
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    before = dict(os.environ)
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def _compared(text: str) -> list[str]:

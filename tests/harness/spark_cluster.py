@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import pyspark
 
-from harness.servers import wait_until_it_listens
+from harness.servers import free_port, wait_until_it_listens
 
 SPARK_HOME = Path(pyspark.__file__).parent
 SOURCES = Path(__file__).resolve().parent.parent.parent / "src"
@@ -24,14 +23,28 @@ _DAEMON = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    master: str
+    port: int
     work: tuple[Path, ...]
     """The folder of each worker: what its executors log is in there."""
+    workers: tuple[int, ...]
+    """The processes of the workers."""
+
+    @property
+    def master(self) -> str:
+        return _address(self.port)
 
     @property
     def environment(self) -> dict[str, str]:
         """For a driver: its executors run this Python and these sources."""
         return {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(SOURCES), **_HERE}
+
+    def executors(self) -> list[int]:
+        """The processes in which tasks run now."""
+        return [
+            int(pid)
+            for worker in self.workers
+            for pid in Path(f"/proc/{worker}/task/{worker}/children").read_text().split()
+        ]
 
     def workers_that_ran(self) -> int:
         """Workers on which a task was run."""
@@ -46,18 +59,19 @@ _HERE = {"SPARK_HOME": str(SPARK_HOME), "SPARK_LOCAL_IP": "127.0.0.1"}
 @contextmanager
 def spark_cluster(folder: Path, *, workers: int = 2) -> Iterator[Cluster]:
     port = free_port()
-    master = f"spark://127.0.0.1:{port}"
     homes = tuple(folder / f"worker-{number}" for number in range(workers))
     with ExitStack() as stack:
         begun = stack.enter_context(
             _daemon(folder, "master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0")
         )
         wait_until_it_listens(begun, port, log=folder / "master.Master.log")
+        pids = []
         for home in homes:
             home.mkdir()
             options = ["--host", "127.0.0.1", "--webui-port", "0", "--cores", "1", "--memory", "1g"]
-            stack.enter_context(_daemon(home, "worker.Worker", *options, "--work-dir", str(home), master))
-        yield Cluster(master=master, work=homes)
+            options += ["--work-dir", str(home), _address(port)]
+            pids.append(stack.enter_context(_daemon(home, "worker.Worker", *options)).pid)
+        yield Cluster(port=port, work=homes, workers=tuple(pids))
 
 
 @contextmanager
@@ -74,7 +88,5 @@ def _daemon(folder: Path, name: str, *arguments: str) -> Iterator[subprocess.Pop
         process.wait(30)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def _address(port: int) -> str:
+    return f"spark://127.0.0.1:{port}"

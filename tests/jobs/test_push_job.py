@@ -247,6 +247,22 @@ def test_whatever_fails_after_the_start_reverts_the_push(running, table, proxy):
     assert len(stored_files(table)) == 3
 
 
+def test_a_start_that_nobody_answers_leaves_no_push_open(running, table, proxy):
+    push(running.controller_url, table.name, 1)
+
+    def watch(call):
+        if (call.name, call.moment) == ("startReplaceSegments", "after"):
+            raise Cut
+
+    proxy.watch = watch
+    with pytest.raises(OutcomeUnknown):
+        push(proxy.url, table.name, 2)
+
+    assert "IN_PROGRESS" not in table.states()
+    assert len(stored_files(table)) == 3
+    assert seen(table) == [(1, ROWS)]
+
+
 # Two at once
 
 
@@ -264,6 +280,23 @@ def test_of_two_jobs_at_once_one_wins_and_the_other_is_told_who(running, table, 
     code, _, complaint = first.ended()
     assert (code, complaint) == (0, "")
     assert seen(table) == [(2, ROWS)]
+    retention(table)
+    assert len(stored_files(table)) == 6
+
+
+def test_of_jobs_that_begin_together_none_is_lost_or_doubled(running, table):
+    push(running.controller_url, table.name, 1)
+    jobs = {number: JobProcess(running.controller_url, table.name, number) for number in (2, 3, 4)}
+
+    codes = {number: job.ended() for number, job in jobs.items()}
+
+    won = [number for number, (code, _, _) in codes.items() if code == 0]
+    complaints = [complaint for code, _, complaint in codes.values() if code != 0]
+    assert won
+    assert all("Conflict" in complaint or "FROM_NOT_VISIBLE" in complaint for complaint in complaints)
+    ((number, count),) = seen(table)
+    assert (number in won, count) == (True, ROWS)
+    assert "IN_PROGRESS" not in table.states()
     retention(table)
     assert len(stored_files(table)) == 6
 

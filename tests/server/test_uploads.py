@@ -2,6 +2,7 @@
 
 import io
 import tarfile
+from pathlib import Path
 
 import pytest
 
@@ -106,3 +107,67 @@ def test_custom_values_of_a_segment_are_kept(staged):
     assert held["custom.map"] == {"source": "lake@7"}
     wrong = staged.upload("b", headers={"Pinot-SegmentZKMetadataCustomMapModifier": "["})
     assert wrong.status_code == 400
+
+
+@pytest.fixture
+def built(table):
+    """A table, and a way to build the file of a segment in the deep store as push jobs do."""
+    root = Path(table.client.running.service.controller.deep_store_uri) / table.name
+    root.mkdir(parents=True, exist_ok=True)
+
+    def build(segment, token="run1-0"):
+        path = root / f"{segment}__{token}.parquet"
+        path.write_bytes(parquet(2, snapshot=1))
+        return path
+
+    table.build = build
+    return table
+
+
+def _register(table, segment, uri):
+    properties, creation = _described(segment, table.typed, 2)
+    archive = _archive({"metadata.properties": properties, "creation.meta": creation})
+    return _upload(table, "/v2/segments", archive, DOWNLOAD_URI=str(uri))
+
+
+def test_a_file_in_the_deep_store_becomes_the_segment_it_is_named_after(built):
+    path = built.build("a")
+
+    assert _register(built, "a", path).status_code == 200
+    assert _register(built, "a", path.as_uri()).status_code == 200, "a repeat changes nothing"
+
+    held = built.client.get(f"/segments/{built.name}/a/metadata").json()
+    assert held["segment.download.url"] == f"{built.name}/{path.name}"
+    assert held["segment.size.in.bytes"] == str(path.stat().st_size)
+    built.delete("a")
+    again = _register(built, "a", path)
+    assert (again.status_code, again.json()["errorCode"]) == (409, "FILE_DOOMED"), "it may be going right now"
+
+
+def test_no_other_file_of_the_deep_store_can_be_registered(built):
+    path = built.build("a")
+    missing = path.with_name("b__run1-0.parquet")
+
+    for segment, uri, status, code in (
+        ("b", path, 403, "URI_REFUSED"),
+        ("a", path.parent.parent / "other" / path.name, 403, "URI_REFUSED"),
+        ("b", missing, 400, "FILE_MISSING"),
+    ):
+        answer = _register(built, segment, uri)
+        assert (answer.status_code, answer.json()["errorCode"]) == (status, code), answer.text
+    assert built.segments() == set()
+
+
+def test_files_that_became_no_segment_are_discarded_and_others_stay(built):
+    kept, left = built.build("a"), built.build("b")
+    assert _register(built, "a", kept).status_code == 200
+    path = f"/segments/{built.name}/discardFiles"
+
+    answer = built.client.post(path, {"files": [str(kept), str(left)]})
+
+    assert answer.json() == {"removed": [f"{built.name}/{left.name}"]}
+    assert (kept.exists(), left.exists()) == (True, False)
+    late = _register(built, "b", left)
+    assert (late.status_code, late.json()["errorCode"]) == (409, "FILE_DOOMED")
+    elsewhere = built.client.post(path, {"files": ["other/a__t.parquet"]})
+    assert (elsewhere.status_code, elsewhere.json()["errorCode"]) == (400, "NOT_A_FILE")

@@ -35,8 +35,12 @@ def stage_bars() -> Iterator[Callable[[str, int, int], None] | None]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description:<8}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with _terminal() as terminal, Progress(*columns, console=Console(file=terminal)) as progress:
-        yield _Bars(progress).announce
+    with _terminal() as terminal:
+        bars = Progress(
+            *columns, console=Console(file=terminal), redirect_stdout=False, redirect_stderr=False
+        )
+        with bars:
+            yield _Bars(bars).announce
 
 
 class _Bars:

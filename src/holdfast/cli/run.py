@@ -7,7 +7,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -86,16 +86,18 @@ def run(
 
 
 def _run_every(seconds: float, run_once: Callable[[], None]) -> int:
-    """Run until a signal comes; the code of the last run."""
+    """Run until a signal comes; the code of the last run that came to an end."""
     clock, stopped = SystemClock(), threading.Event()
     is_debug = bool(click.get_current_context().meta.get(DEBUG))
-    with _signals(stopped):
+    code = DONE
+    with _signals(stopped), suppress(KeyboardInterrupt):
         while True:
             began_ms = clock.elapsed_ms()
             code = _tried(run_once, is_debug=is_debug)
             took = (clock.elapsed_ms() - began_ms) / 1000
             if stopped.wait(max(0.0, seconds - took)):
-                return code
+                break
+    return code
 
 
 def _tried(run_once: Callable[[], None], *, is_debug: bool) -> int:

@@ -78,7 +78,7 @@ def plan_pipeline(pipeline: Pipeline | str | os.PathLike[str]) -> PipelinePlan:
     """What `run_pipeline` would do now. Changes nothing, and needs no Spark."""
     found = _loaded(pipeline)
     table = _existing(found)
-    intake = _planned(found, table)
+    intake = _planned(found, None if table is None else Register(table))
     return PipelinePlan(
         name=found.name,
         creates_table=table is None,
@@ -125,13 +125,15 @@ def _existing(pipeline: Pipeline) -> OpenTable | None:
     return open_at(to.path, to.storage_options)
 
 
-def _planned(pipeline: Pipeline, table: OpenTable | None) -> _Intake:
+def _planned(pipeline: Pipeline, register: Register | None) -> _Intake:
+    """The files to ingest. One without a byte holds no rows, and may be about to be written."""
     source = pipeline.source
     if source.stream or not source.path:
         return _Intake()
     listed = matching_files(source.path, storage_options=source.storage_options)
-    ingested = NOTHING_INGESTED if table is None else Register(table).read()
-    found = new_files(listed, ingested, changed=Changed(source.changed))
+    ingested = NOTHING_INGESTED if register is None else register.read()
+    filled = (file for file in listed if file.size)
+    found = new_files(filled, ingested, changed=Changed(source.changed))
     if not source.files_per_run:
         return _Intake(tuple(found), 0, ingested)
     oldest = sorted(found, key=lambda file: (file.modified_ms, file.uri))[: source.files_per_run]
@@ -147,6 +149,8 @@ class _Run:
     master: str
     announce: Announce | None
     clock: SystemClock = field(default_factory=SystemClock)
+    register: Register | None = None
+    """Kept for the whole run, so that every commit is read once."""
     files: tuple[SourceFile, ...] = ()
     files_left: int = 0
     commits: list[Commit] = field(default_factory=list)
@@ -161,6 +165,7 @@ class _Run:
             self._ingest_files()
         else:
             self._ingest_all()
+        self._keep_register()
         try:
             return PipelineReport(
                 name=self.pipeline.name,
@@ -199,7 +204,19 @@ class _Run:
 
     def _plan(self) -> _Intake:
         with self._stage("plan"):
-            return _planned(self.pipeline, _shown(_existing(self.pipeline)))
+            return _planned(self.pipeline, self._register(_shown(_existing(self.pipeline))))
+
+    def _register(self, table: OpenTable | None) -> Register | None:
+        if self.register is None and table is not None:
+            self.register = Register(table)
+        return self.register
+
+    def _keep_register(self) -> None:
+        try:
+            if self.register is not None:
+                self.register.checkpoint_if_due()
+        except HoldfastError as error:
+            self.warnings.append(f"the list of what was ingested could not be kept: {error}")
 
     def _ingest(self, intake: _Intake) -> None:
         from holdfast.engines.spark.inputs import file_frame, spark_path
@@ -249,8 +266,8 @@ class _Run:
 
     def _ingest_batch(self, frame: DataFrame, query: str, batch: int) -> None:
         """Commit a micro-batch, unless a run has done so that was stopped before the stream noted it."""
-        table = _shown(_existing(self.pipeline))
-        done = -1 if table is None else Register(table).read().batches.get(query, -1)
+        register = self._register(_shown(_existing(self.pipeline)))
+        done = -1 if register is None else register.read().batches.get(query, -1)
         if done >= batch:
             return
         if done < batch - 1:
@@ -282,15 +299,12 @@ class _Run:
         write = _request(self.pipeline)
         with self._transformed(frame) as rows:
             table = self._target(write, rows)
-            register = Register(table)
+            register = self._register(table)
+            assert register is not None, "there is a table"
             commit: Commit = getattr(operations, self.pipeline.destination.operation)(
                 table, SparkRows(rows), WriteSettings.from_options(write.options), origin=origin(register)
             )
         self.commits.append(commit)
-        try:
-            register.checkpoint_if_due()
-        except HoldfastError as error:
-            self.warnings.append(f"the list of ingested files could not be kept: {error}")
 
     def _transformed(self, frame: DataFrame) -> AbstractContextManager[DataFrame]:
         if not self.pipeline.transform:

@@ -142,7 +142,7 @@ def _push_type(field: pa.Field) -> tuple[str, bool]:
     ):
         if is_so(kind):
             return name, is_list
-    if not is_list and types.is_timestamp(kind):
+    if not is_list and (types.is_timestamp(kind) or types.is_date(kind)):
         return "TIMESTAMP", False
     raise InvalidRequest(
         "a column has no counterpart in a push table",

@@ -10,12 +10,14 @@ interrupted; what a killed one leaves, the next one takes back.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.config.push_job import FileInput, PushJob
@@ -61,6 +63,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _PROGRESS_MS = 500
+_CANCEL_SECONDS = 10
 
 
 def run_push_job(
@@ -252,8 +255,10 @@ class _Run:
     def take_back(self, error: BaseException) -> None:
         """Undo everything that was not published; what cannot be undone now is left to the next run."""
         for cancel in self.cancel:
-            with suppress(Exception):  # Whatever has become of Spark, the push is taken back.
-                cancel()
+            # In a thread of its own: this one may have been torn away from its talk with Spark.
+            stopping = threading.Thread(target=cancel, name="holdfast-push-cancel", daemon=True)
+            stopping.start()
+            stopping.join(_CANCEL_SECONDS)
         is_tidy = True
         for push in self.pushes:
             url = push.target.client.url
@@ -349,12 +354,17 @@ class _Run:
         upload_segments(
             target,
             built,
-            uri_of=self.store.uri,
+            uri_of=self._address,
             created_ms=self.record.started_ms,
             copies=self.job.copies,
             lease_token=lease_token,
             announce=lambda done: self.announce("upload", done, len(built)),
         )
+
+    def _address(self, path: str) -> str:
+        """How the service finds a file that was built."""
+        uri = self.store.uri(path)
+        return f"file://{quote(uri)}" if uri.startswith("/") else uri
 
     def _publish(self, push: Replacement, given: OpenedInput, built: list[BuiltSegment]) -> None:
         with ExitStack() as stack:

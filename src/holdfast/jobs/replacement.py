@@ -337,7 +337,9 @@ class Replacement:
 
     def give_up(self) -> bool:
         """Take the push back if it is still open; False if it was published."""
-        return not self.entry_id or revert_entry(self.target, self.entry_id)
+        # A start whose answer was lost may have opened one.
+        entry_id = self.entry_id or open_entry_of(self.target, self._run)
+        return not entry_id or revert_entry(self.target, entry_id)
 
 
 def described(target: Target, built: BuiltSegment) -> SegmentDescription:

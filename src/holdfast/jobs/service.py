@@ -137,7 +137,7 @@ def _failure(status: int, body: bytes, url: str) -> HoldfastError:
         message, code = str(document["error"]), str(document.get("errorCode", ""))
     except (ValueError, KeyError, TypeError):
         return InvalidRequest("the service refused", url=url, status=status, hint="is this the push service?")
-    hint = f"set {TOKEN}" if status == 401 else ""
+    hint = {401: f"set {TOKEN}", 503: "the log of the service tells why"}.get(status, "")
     kind = InvalidRequest if status < 500 else HoldfastError
     return _ERRORS.get(status, kind)(message, hint=hint, **({"code": code} if code else {}))
 

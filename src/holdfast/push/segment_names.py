@@ -7,13 +7,20 @@ The sequence is the number of the task that built the segment, and of every
 further one of the same task its number there: `3`, `3_1`, `3_2`.
 """
 
+from __future__ import annotations
+
 import datetime as dt
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from holdfast.config.push import PushTable
-from holdfast.config.push_job import SegmentNaming
 from holdfast.config.push_schema import DataType, Schema
 from holdfast.push.segments import check_segment_name
+
+if TYPE_CHECKING:
+    from holdfast.config.push import PushTable
+
+    # What reads job files is not installed where tasks run.
+    from holdfast.config.push_job import SegmentNaming
 
 SIMPLE = "simple"
 NORMALIZED_DATE = "normalizedDate"

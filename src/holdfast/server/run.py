@@ -4,7 +4,7 @@ import logging
 import os
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from urllib.parse import unquote
@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from holdfast.clock import Clock, SystemClock
 from holdfast.config.push import raw_name
 from holdfast.config.server import ServerSettings
-from holdfast.errors import HoldfastError, OutcomeUnknown, StorageUnavailable
+from holdfast.errors import HoldfastError, OutcomeUnknown, StorageUnavailable, TableNotFound
 from holdfast.model.lineage import EntryState, visible
 from holdfast.push.broker import Broker, BrokerSettings
 from holdfast.push.catalog import Catalog
@@ -111,6 +111,7 @@ def open_service(
     deep_store = DeepStore(open_store(location))
     host, port = broker_port.socket.getsockname()[:2]
     catalog = Catalog(metastore, instance=f"Server_{host}_{port}")
+    _check_files(catalog, deep_store, settings.deep_store)
     router = Router(catalog, broker=f"Broker_{host}_{port}", clock=clock)
     limits = settings.limits
     engine = _engine(settings, location, opened)
@@ -148,6 +149,26 @@ def open_service(
         ends=EndJobs(),
         started_at_ms=clock.elapsed_ms(),
     )
+
+
+def _check_files(catalog: Catalog, deep_store: DeepStore, where: str) -> None:
+    """Refuse to start beside a deep store without a file of any table: another one, or not mounted."""
+    lost: list[str] = []
+    for table in catalog.tables():
+        if next(iter(deep_store.files(table)), None) is not None:
+            return
+        with suppress(TableNotFound):  # Another controller deleted it since.
+            state = catalog.load(table)
+            known = catalog.segments(table, state.visible) if state.push.deleting_since_ms is None else {}
+            lost += [table] if any("://" not in one.uri for one in known.values()) else []
+    if lost:
+        raise StorageUnavailable(
+            "the deep store has none of the files that queries need",
+            deep_store=where,
+            tables=len(lost),
+            first=lost[0],
+            hint="mount it, or correct deep_store; if the files are lost, push again with a new store",
+        )
 
 
 def _engine(settings: ServerSettings, location: StoreLocation, opened: ExitStack) -> Engine:

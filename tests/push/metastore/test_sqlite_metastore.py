@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.clock import SystemClock
-from holdfast.errors import InvalidRequest, StorageUnavailable, TableDamaged
+from holdfast.errors import InvalidRequest, StorageRefused, StorageUnavailable, TableDamaged
 from holdfast.push.metastore.open import open_metastore, shown_address
 from holdfast.push.metastore.port import Create, Replace
 from holdfast.push.metastore.sqlite import LEASE_MS, LOG_LENGTH, SqliteMetastore
@@ -266,6 +266,17 @@ def test_the_file_is_for_its_owner_only_and_survives_power_cuts(tmp_path, connec
     with store._borrowed() as connection:
         assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_a_full_disk_is_said_as_such(tmp_path):
+    full = sqlite3.connect(":memory:")
+    full.execute("PRAGMA max_page_count = 2")
+
+    with (
+        pytest.raises(StorageRefused, match="the disk of the store is full"),
+        SqliteMetastore(tmp_path / "push.db", "cluster")._errors(),
+    ):
+        full.execute("CREATE TABLE wide AS SELECT randomblob(100000)")
 
 
 def test_a_file_that_is_no_database_is_damaged(tmp_path):

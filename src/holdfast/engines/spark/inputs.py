@@ -8,12 +8,16 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 import pyspark
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import types as spark
 
 from holdfast.engines.spark.types import spark_schema_of
 from holdfast.errors import InvalidRequest, SchemaMismatch
+
+FAILURES = (AnalysisException, Py4JJavaError)
+"""What Spark raises about a source that it cannot plan: some errors come as Java has them."""
 
 _GLOB_CHARACTERS = re.compile(r"([*?\[\]{}\\])")
 _TEXT = ("csv", "json")
@@ -59,7 +63,7 @@ def file_frame(
             if file_format == "csv" or is_partial:
                 wanted = spark.StructType([wanted[name] for name in found])
         return reader.schema(wanted).load(list(files))
-    except AnalysisException as error:
+    except FAILURES as error:
         raise unreadable(error, file_format) from error
 
 
@@ -70,7 +74,7 @@ def whole_frame(
     reader = _reader(session, source_format, options)
     try:
         return (reader.schema(ddl) if ddl else reader).load()
-    except AnalysisException as error:
+    except FAILURES as error:
         raise unreadable(error, source_format) from error
 
 
@@ -97,9 +101,10 @@ def spark_path(file: str) -> str:
     return f"file://{escaped}" if file.startswith("/") else escaped
 
 
-def unreadable(error: AnalysisException, file_format: str) -> InvalidRequest:
+def unreadable(error: Exception, file_format: str) -> InvalidRequest:
     """What Spark found wrong before it read a row."""
-    cause = str(error).strip().partition("\n")[0]
+    raised = getattr(error, "java_exception", None)
+    cause = str(error if raised is None else raised.getMessage()).strip().partition("\n")[0]
     hint = f"Avro needs Spark's package {_AVRO}" if file_format.lower() == "avro" else ""
     return InvalidRequest("Spark cannot read the source", format=file_format, cause=cause, hint=hint)
 
@@ -116,7 +121,7 @@ def _columns(
     """The names of the columns, without a look at the types."""
     cheap = {"primitivesAsString": "true"} if file_format == "json" else {"inferSchema": "false"}
     others = {name: text for name, text in (options or {}).items() if name.lower() != "inferschema"}
-    return session.read.format(file_format).options(**others, **cheap).load(list(files)).columns
+    return _reader(session, file_format, others | cheap).load(list(files)).columns
 
 
 def _refuse_unknown(found: Sequence[str], schema: pa.Schema) -> None:

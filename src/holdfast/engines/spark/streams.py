@@ -4,11 +4,11 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from pyspark.errors import AnalysisException, StreamingQueryException
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from holdfast.engines.spark.inputs import strict_options, unreadable
+from holdfast.engines.spark.inputs import FAILURES, strict_options, unreadable
 from holdfast.errors import InvalidRequest
 
 OnBatch = Callable[[DataFrame, str, int], None]
@@ -75,7 +75,7 @@ def _stream(
         reader = reader.schema(schema)
     try:
         return reader.load(f"file://{path}" if path.startswith("/") else path) if path else reader.load()
-    except AnalysisException as error:
+    except FAILURES as error:
         raise unreadable(error, file_format) from error
 
 

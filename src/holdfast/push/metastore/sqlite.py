@@ -14,7 +14,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 from holdfast.clock import Clock, SystemClock, Timer
-from holdfast.errors import HoldfastError, InvalidRequest, OutcomeUnknown, StorageUnavailable, TableDamaged
+from holdfast.errors import (
+    HoldfastError,
+    InvalidRequest,
+    OutcomeUnknown,
+    StorageRefused,
+    StorageUnavailable,
+    TableDamaged,
+)
 from holdfast.push.metastore.notifier import Notifier
 from holdfast.push.metastore.port import Change, Check, Create, Remove, Replace, Versioned
 from holdfast.push.metastore.records import (
@@ -250,6 +257,10 @@ class SqliteMetastore:
                     path=self._path,
                     cause=str(error),
                     hint="put it back from a backup; without one, move it away and push the tables anew",
+                ) from error
+            if _name_of(error) == "SQLITE_FULL":
+                raise StorageRefused(
+                    "the disk of the store is full", path=self._path, hint="make room, then try again"
                 ) from error
             raise StorageUnavailable("the store did not answer", path=self._path, cause=str(error)) from error
 

@@ -1,0 +1,130 @@
+"""`run`, as far as it needs no Spark; what it does is in tests/jobs."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import pyarrow as pa
+import pytest
+
+import holdfast
+from holdfast.config.write import WriteSettings
+from holdfast.engines.arrow.rows import ArrowRows
+from holdfast.jobs.ingested import Register, files_origin
+from holdfast.jobs.source_files import matching_files
+from holdfast.table.opened import open_at
+from holdfast.writes import operations
+
+PIPELINE = """
+name: trips
+source: {format: csv, path: in/*.csv}
+table: {path: lake/trips, record_key: id, partition_by: city}
+"""
+
+
+@pytest.fixture
+def pipeline(tmp_path):
+    file = tmp_path / "trips.yaml"
+    file.write_text(PIPELINE)
+    (tmp_path / "in").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / "in" / f"{name}.csv").write_text("id,city\n1,paris\n")
+    return file
+
+
+@pytest.fixture
+def ingested(pipeline, tmp_path):
+    """The first of the files is in the table."""
+    path = str(tmp_path / "lake/trips")
+    holdfast.create_table(path, name="trips", record_key="id", partition_by="city")
+    register = Register(open_at(path))
+    files = matching_files(f"{tmp_path}/in/a.csv")
+    origin = files_origin(register, files, register.read(), pipeline="trips")
+    operations.insert(
+        open_at(path), ArrowRows(pa.table({"id": [1], "city": ["paris"]})), WriteSettings(), origin=origin
+    )
+    return path
+
+
+def test_a_dry_run_shows_what_is_new_and_changes_nothing(run, pipeline, tmp_path):
+    result = run("run", pipeline, "--dry-run")
+
+    assert result.exit_code == 0
+    assert re.search(r"^table +will be created$", result.stdout, re.MULTILINE)
+    assert re.search(r"^new files +2, 32 B$", result.stdout, re.MULTILINE)
+    assert f"{tmp_path}/in/b.csv" in result.stdout
+    assert not (tmp_path / "lake").exists()
+
+
+def test_a_dry_run_is_one_document_for_programs(run, pipeline, ingested, tmp_path):
+    document = json.loads(run("run", pipeline, "--dry-run", "--json").stdout)
+
+    assert document["dry_run"] is True
+    assert document["creates_table"] is False
+    assert [file["uri"] for file in document["files"]] == [f"{tmp_path}/in/b.csv"]
+    assert (document["files_left"], document["push"]) == (0, None)
+
+
+def test_a_run_with_nothing_new_starts_no_spark(run_process, pipeline, ingested, tmp_path, monkeypatch):
+    (tmp_path / "in/b.csv").unlink()
+    (tmp_path / "in/empty.csv").touch()
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")  # Spark could not start.
+
+    result = run_process("run", pipeline, "--json")
+
+    assert (result.returncode, result.stderr) == (0, "")
+    assert json.loads(result.stdout)["commit"] is None
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (PIPELINE.replace("format", "fromat"), "unknown key"),
+        (PIPELINE.replace("in/*.csv", "none/*.csv"), "there is no such folder"),
+        ("source: [", "not YAML"),
+    ],
+)
+def test_a_pipeline_that_cannot_run_is_refused_in_one_line(run, pipeline, text, told):
+    pipeline.write_text(text)
+
+    result = run("run", pipeline)
+
+    assert result.exit_code == 2
+    assert told in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_changed_file_is_refused_by_name(run, pipeline, ingested, tmp_path):
+    (tmp_path / "in/a.csv").write_text("id,city\n1,paris\n2,rome\n")
+
+    result = run("run", pipeline)
+
+    assert result.exit_code == 2
+    assert f"a file was changed after it was ingested (file: {tmp_path}/in/a.csv" in result.stderr
+
+
+def test_once_and_every_exclude_each_other(run, pipeline):
+    assert run("run", pipeline, "--once", "--every", "5").exit_code == 2
+    assert run("run", pipeline, "--every", "0").exit_code == 2
+
+
+@pytest.mark.spark
+def test_runs_come_again_until_a_signal_and_a_failed_one_does_not_end_them(pipeline, tmp_path):
+    (tmp_path / "in").rename(tmp_path / "later")
+    command = [sys.executable, "-m", "holdfast", "run", str(pipeline), "--every", "0.2", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert "there is no such folder" in process.stderr.readline()
+        os.rename(tmp_path / "later", tmp_path / "in")
+        first = json.loads(process.stdout.readline())
+        second = json.loads(process.stdout.readline())
+        process.send_signal(signal.SIGTERM)
+        process.stdout.read()
+
+        assert "stopping when this run is over" in process.stderr.read()
+        assert process.wait(timeout=60) == 0
+
+    assert len(first["files"]) == 2
+    assert (second["files"], second["commit"]) == ([], None)

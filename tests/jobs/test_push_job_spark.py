@@ -1,0 +1,235 @@
+"""Push jobs on Spark: every kind of input, and workers that die while they build."""
+
+import json
+import os
+import signal
+import threading
+import time
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import holdfast
+from harness.push_client import make_table
+from harness.push_jobs import job_of, retention, seen, stored_files
+from holdfast.config.push_job import FileInput, SegmentSizing, TableInput
+from holdfast.errors import InvalidRequest, SchemaMismatch
+from holdfast.jobs.interruptions import Terminated
+from holdfast.jobs.push import run_push_job
+from holdfast.model.pushes import LAKE_INSTANT, LAKE_TABLE
+from holdfast.push import run_job
+
+pytestmark = pytest.mark.spark
+
+COLUMNS = ["id", "city", "snapshot"]
+
+
+def _content(table):
+    answer = table.client.sql(f"SELECT id, city, snapshot FROM {table.name} ORDER BY id LIMIT 1000")
+    assert not answer["exceptions"], answer["exceptions"]
+    return [tuple(row) for row in answer["resultTable"]["rows"]]
+
+
+def _files(folder, **files):
+    folder.mkdir(exist_ok=True)
+    for name, content in files.items():
+        (folder / name.replace("_", ".")).write_text(content)
+    return str(folder)
+
+
+def test_csv_files_are_matched_by_name_and_converted_to_the_schema(spark, running, table, tmp_path):
+    folder = _files(
+        tmp_path / "in",
+        a_csv="id,city,snapshot\n1,oslo,7\n2,,7\n",
+        b_csv="id,city,snapshot\n3,bergen,7\n",
+        c_txt="not this one",
+    )
+    files = FileInput(folder=folder, format="csv", include="glob:**/*.csv")
+
+    report = run_push_job(job_of(running.controller_url, table.name, input=files), spark=spark)
+
+    assert _content(table) == [(1, "oslo", 7), (2, "null", 7), (3, "bergen", 7)]
+    assert report.source["input.files"] == "2"
+    assert report.source["input.names"] == "a.csv, b.csv"
+
+
+def test_csv_files_whose_headers_differ_are_refused(spark, running, table, tmp_path):
+    folder = _files(
+        tmp_path / "in", a_csv="id,city,snapshot\n1,oslo,7\n", b_csv="city,id,snapshot\noslo,1,7\n"
+    )
+
+    with pytest.raises(Exception, match=r"(?i)header"):
+        run_push_job(
+            job_of(running.controller_url, table.name, input=FileInput(folder=folder, format="csv")),
+            spark=spark,
+        )
+
+    assert (table.segments(), stored_files(table)) == (set(), [])
+
+
+def test_a_value_that_does_not_fit_is_named_with_its_column(spark, running, table, tmp_path):
+    folder = _files(tmp_path / "in", a_csv="id,city,snapshot\n1,oslo,seven\n")
+
+    with pytest.raises(SchemaMismatch) as caught:
+        run_push_job(
+            job_of(running.controller_url, table.name, input=FileInput(folder=folder, format="csv")),
+            spark=spark,
+        )
+
+    assert (caught.value.facts["column"], caught.value.facts["value_type"]) == ("snapshot", "string")
+    assert (table.segments(), stored_files(table)) == (set(), [])
+
+
+def test_json_lines_keep_nested_values_as_json(spark, running, client, tmp_path):
+    nested = make_table(client, consistent=True)
+    folder = _files(tmp_path / "in", a_json='{"id": 1, "city": {"name": "oslo"}, "snapshot": 3}\n{"id": 2}\n')
+
+    run_push_job(
+        job_of(running.controller_url, nested.name, input=FileInput(folder=folder, format="json")),
+        spark=spark,
+    )
+
+    (first, second) = _content(nested)
+    assert (first[0], json.loads(first[1]), first[2]) == (1, {"name": "oslo"}, 3)
+    assert second == (2, "null", 0)
+
+
+def test_parquet_files_are_cut_into_segments_of_so_many_rows(spark, running, table, tmp_path):
+    (tmp_path / "in").mkdir()
+    pq.write_table(
+        pa.table({"id": pa.array(range(10), pa.int32()), "snapshot": [1] * 10}), tmp_path / "in" / "a.parquet"
+    )
+    files = FileInput(folder=str(tmp_path / "in"), format="parquet")
+
+    report = run_push_job(
+        job_of(running.controller_url, table.name, input=files, sizing=SegmentSizing(rows=4)), spark=spark
+    )
+
+    assert [name.rpartition("_OFFLINE_")[2].split("_")[1:] for name in report.segments] == [
+        ["0"], ["0", "1"], ["0", "2"]
+    ]  # fmt: skip
+    assert seen(table) == [(1, 10)]
+
+
+def test_avro_without_its_package_is_refused_by_name(spark, running, table, tmp_path):
+    folder = _files(tmp_path / "in", a_avro="Obj")
+
+    with pytest.raises(InvalidRequest, match=r"org\.apache\.spark:spark-avro"):
+        run_push_job(
+            job_of(running.controller_url, table.name, input=FileInput(folder=folder, format="avro")),
+            spark=spark,
+        )
+
+
+def test_a_snapshot_of_a_lake_table_is_pushed_as_of_a_commit(spark, running, table, tmp_path):
+    lake = holdfast.create_table(str(tmp_path / "lake"), name="orders", record_key="id")
+    first = lake.insert(spark.createDataFrame([(1, "oslo", 1)], COLUMNS))
+    lake.upsert(spark.createDataFrame([(1, "oslo", 2), (2, "bergen", 2)], COLUMNS))
+
+    newest = run_push_job(
+        job_of(running.controller_url, table.name, input=TableInput(path=str(tmp_path / "lake"))), spark=spark
+    )
+    assert _content(table) == [(1, "oslo", 2), (2, "bergen", 2)]
+
+    earlier = run_push_job(
+        job_of(
+            running.controller_url, table.name,
+            input=TableInput(path=str(tmp_path / "lake"), as_of=first.instant),
+        ),
+        spark=spark,
+    )  # fmt: skip
+    assert _content(table) == [(1, "oslo", 1)]
+    assert earlier.source[LAKE_TABLE] == newest.source[LAKE_TABLE] == str(tmp_path / "lake")
+    assert earlier.source[LAKE_INSTANT] == first.instant < newest.source[LAKE_INSTANT]
+    assert lake.leases() == []
+
+
+def test_a_data_frame_is_pushed_by_a_mapping(spark, running, table):
+    frame = spark.range(5).selectExpr("id", "'oslo' AS city", "1 AS snapshot").repartition(3)
+    spec = {
+        "tableSpec": {"tableName": table.name},
+        "pinotClusterSpecs": [{"controllerURI": running.controller_url}],
+        "gates": [{"unique": "id"}],
+    }
+
+    report = run_job(spec, frame=frame)
+
+    assert (report.rows, seen(table)) == (5, [(1, 5)])
+    assert report.gates[0].passed
+
+
+def _dies_once(batches):
+    """Gives half its rows, then kills its process, the first time."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    for number, batch in enumerate(batches):
+        if number == 3 and context.attemptNumber() == 0 and context.partitionId() == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield batch
+
+
+@pytest.mark.skipif("SPARK_REMOTE" in os.environ, reason="workers of a server are not ours to kill")
+def test_a_worker_that_is_killed_while_it_builds_leaves_one_copy_of_each_row(spark, running, table):
+    """Readers see the old snapshot or the new one all the while, and nothing else."""
+    run_push_job(
+        job_of(running.controller_url, table.name), frame=spark.range(4).selectExpr("id", "1 AS snapshot")
+    )
+    rows = spark.range(0, 40_000, 1, 2).selectExpr("id", "2 AS snapshot")
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "2000")
+    answers, over = [], threading.Event()
+
+    def watch():
+        while not over.is_set():
+            answers.append(seen(table))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        report = run_push_job(
+            job_of(running.controller_url, table.name, sizing=SegmentSizing(rows=2000)),
+            frame=rows.mapInArrow(_dies_once, rows.schema),
+        )
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+        over.set()
+        watcher.join()
+
+    assert report.rows == 40_000
+    assert seen(table) == [(2, 40_000)]
+    assert {tuple(answer) for answer in answers} <= {((1, 4),), ((2, 40_000),)}
+    answer = table.client.sql(f"SELECT count(DISTINCT id) FROM {table.name}")
+    assert answer["resultTable"]["rows"] == [[40_000]]
+    retention(table)
+    assert len([name for name in stored_files(table) if "__" in name]) == len(report.segments) + len(
+        report.replaced
+    )
+
+
+def _sleeps(batches):
+    for batch in batches:
+        time.sleep(60)
+        yield batch
+
+
+@pytest.mark.skipif("SPARK_REMOTE" in os.environ, reason="a server goes on with what it is doing")
+def test_a_signal_while_segments_are_built_stops_spark_and_leaves_nothing(spark, running, table):
+    rows = spark.range(0, 4, 1, 2).selectExpr("id", "1 AS snapshot")
+    began, sent = time.monotonic(), []
+
+    def announce(stage, done, total):
+        if stage == "build" and total and not sent:
+            sent.append(stage)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(Terminated):
+        run_push_job(
+            job_of(running.controller_url, table.name),
+            frame=rows.mapInArrow(_sleeps, rows.schema),
+            announce=announce,
+        )
+
+    assert spark.range(3).count() == 3
+    assert time.monotonic() - began < 50, "the tasks were cancelled"
+    assert (table.segments(), table.states(), stored_files(table)) == (set(), [], [])

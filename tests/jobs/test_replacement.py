@@ -1,0 +1,74 @@
+"""The protocol as jobs speak it: repeated calls, services that see nothing, several at once."""
+
+from contextlib import ExitStack
+from dataclasses import replace
+
+import pytest
+
+from harness.push_client import Client, make_table
+from harness.push_jobs import ROWS, job_of, rows_of, seen
+from holdfast.config.server import Downloads, Listener, ServerSettings
+from holdfast.errors import Conflict, HoldfastError, InvalidRequest, OutcomeUnknown, StorageUnavailable
+from holdfast.jobs.push import run_push_job
+from holdfast.jobs.replacement import Patience, check_shared, open_target
+from holdfast.server.run import serving
+
+
+@pytest.mark.parametrize("error", [StorageUnavailable("x"), OutcomeUnknown("x"), HoldfastError("500")])
+def test_a_call_that_fails_for_a_while_is_repeated_each_time_after_twice_as_long(error):
+    waits, answers = [], iter([error, error, "done"])
+
+    def call():
+        answer = next(answers)
+        if isinstance(answer, HoldfastError):
+            raise answer
+        return answer
+
+    assert Patience(3, 1000, waits.append).answer(call) == "done"
+    assert waits == [1, 2]
+
+
+def test_a_refusal_is_not_repeated():
+    calls = []
+
+    def call():
+        calls.append(1)
+        raise Conflict("no")
+
+    with pytest.raises(Conflict):
+        Patience(5, 1, lambda _: None).answer(call)
+    assert calls == [1]
+
+
+def test_a_deep_store_that_the_service_does_not_share_is_noticed_before_anything_is_built(running, table):
+    target = open_target(running.controller_url, "", table.name, Patience())
+
+    with pytest.raises(InvalidRequest, match="does not see"):
+        check_shared(target, "run1")
+
+
+def test_several_controllers_each_get_a_copy(tmp_path):
+    output = tmp_path / "output"
+    output.mkdir()
+    with ExitStack() as stack:
+        tables = []
+        for name in ("first", "second"):
+            folder = tmp_path / name
+            settings = ServerSettings(
+                store=f"sqlite:///{folder}/push.db", deep_store=str(folder / "segments"),
+                controller=Listener(port=0), broker=Listener(port=0),
+                downloads=Downloads(roots=(str(output),)),
+            )  # fmt: skip
+            running = stack.enter_context(serving(settings))
+            tables.append(make_table(Client(running), "orders", consistent=True))
+        urls = tuple(table.client.running.controller_url for table in tables)
+        job = job_of(urls[0], "orders", output=f"{output}", copies=True)
+        both = replace(job, controllers=urls)
+
+        with pytest.raises(InvalidRequest, match="several controllers"):
+            run_push_job(replace(both, copies=False), frame=rows_of(1))
+        report = run_push_job(both, frame=rows_of(1))
+
+        assert [seen(table) for table in tables] == [[(1, ROWS)]] * 2
+        assert list(output.rglob("*.parquet")) == []
+        assert any(urls[1] in warning for warning in report.warnings)
