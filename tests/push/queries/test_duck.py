@@ -8,7 +8,7 @@ from harness.serving import orders
 from holdfast.config.push_schema import DataType
 from holdfast.push.queries import wire
 from holdfast.push.queries.duck import Runner
-from holdfast.push.queries.segment_files import ArrowDatasets, remote_source
+from holdfast.push.queries.segment_files import ArrowDatasets, ParquetFiles, remote_source
 from holdfast.storage.memory import MemoryStore
 
 
@@ -48,7 +48,26 @@ def test_rows_and_segment_names_come_from_the_store(runner):
 
 
 def test_a_file_that_is_not_there_is_told_as_a_missing_segment(runner):
-    assert ask(runner, "SELECT count(*) FROM t", files=("a", "gone")).code == 235
+    failure = ask(runner, "SELECT count(*) FROM t", files=("a", "gone"))
+
+    assert (failure.code, "segment: gone" in failure.message) == (235, True)
+
+
+@pytest.mark.parametrize("keep", [0, 50, -10])
+def test_a_file_that_is_cut_off_is_named_by_its_segment_and_by_nothing_else(tmp_path, keep):
+    (tmp_path / "orders").mkdir()
+    for name in ("a", "b"):
+        pq.write_table(orders([1, 2]), tmp_path / f"orders/{name}.parquet")
+    runner = Runner(
+        ParquetFiles(str(tmp_path)), wire.Setup(str(tmp_path), {}, [], False, 256 << 20, 1, False)
+    )
+    whole = (tmp_path / "orders/b.parquet").read_bytes()
+    (tmp_path / "orders/b.parquet").write_bytes(whole[:keep])
+
+    failure = ask(runner, "SELECT count(*) FROM t")
+
+    assert (failure.code, "segment: b" in failure.message) == (235, True)
+    assert str(tmp_path) not in failure.message
 
 
 def test_a_statement_cannot_open_anything_itself(runner):

@@ -6,6 +6,7 @@ import threading
 import duckdb
 import pyarrow as pa
 
+from holdfast.errors import StorageUnavailable
 from holdfast.push.queries import wire
 from holdfast.push.queries.columns import SEGMENT_NAME
 from holdfast.push.queries.failures import QueryError, QueryFailed
@@ -26,6 +27,8 @@ _CODES: tuple[tuple[type[Exception], QueryError], ...] = (
     (duckdb.OutOfRangeException, QueryError.SQL_RUNTIME),
     (duckdb.InvalidInputException, QueryError.SQL_RUNTIME),
     (duckdb.IOException, QueryError.SERVER_SEGMENT_MISSING),
+    (OSError, QueryError.SERVER_SEGMENT_MISSING),
+    (StorageUnavailable, QueryError.SERVER_SEGMENT_MISSING),
 )
 
 
@@ -47,13 +50,29 @@ class Runner:
             return None, self._answer(task)
         except QueryFailed as failed:
             return wire.Failure(int(failed.code), str(failed)), b""
-        except (duckdb.Error, pa.ArrowException, OSError, MemoryError) as error:
+        except (duckdb.IOException, pa.ArrowInvalid, OSError, StorageUnavailable) as error:
+            return self._unreadable(task) or _failure(error), b""
+        except (duckdb.Error, pa.ArrowException, MemoryError) as error:
             return _failure(error), b""
         except RuntimeError as error:  # DuckDB's word for an interrupt while rows are fetched
             return _failure(error), b""
         finally:
             with self._lock:
                 self._running = None
+
+    def _unreadable(self, task: wire.Task) -> wire.Failure | None:
+        """Which segment is to blame, if it is one."""
+        for view in task.views:
+            segment = self._segments.unreadable(view)
+            if segment is not None:
+                failed = QueryFailed(
+                    QueryError.SERVER_SEGMENT_MISSING,
+                    "the file of a segment is missing or damaged",
+                    segment=segment,
+                    hint="put it back, or revert the push that brought it",
+                )
+                return wire.Failure(int(failed.code), str(failed))
+        return None
 
     def prepare(self) -> None:
         """What can be done between two queries, while nobody waits for it."""
@@ -147,8 +166,6 @@ def _failure(error: Exception) -> wire.Failure:
         return wire.Failure(int(QueryError.EXECUTION_TIMEOUT), "the query took too long")
     if line.startswith("Out of Memory"):
         return wire.Failure(int(QueryError.SERVER_RESOURCE_LIMIT_EXCEEDED), "the query needs too much memory")
-    if isinstance(error, FileNotFoundError):
-        return wire.Failure(int(QueryError.SERVER_SEGMENT_MISSING), "a segment's file is not there")
     for kind, code in _CODES:
         if isinstance(error, kind):
             return wire.Failure(int(code), line)

@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from holdfast.errors import StorageUnavailable
+
 _KNOWN_FILES = 50_000
 _KNOWN_LISTS = 16
 
@@ -42,6 +44,15 @@ class Footers:
 
     def of(self, paths: Sequence[str]) -> Together:
         return _remembered(self._lists, tuple(paths), self._together, most=_KNOWN_LISTS)
+
+    def unreadable(self, segments: Sequence[str], paths: Sequence[str]) -> str | None:
+        """The first segment whose footer cannot be read now, whatever was read before."""
+        for segment, path in zip(segments, paths, strict=True):
+            try:
+                self._read(path)
+            except (pa.ArrowException, OSError, StorageUnavailable):
+                return segment
+        return None
 
     def _together(self, paths: tuple[str, ...]) -> Together:
         footers = [_remembered(self._files, path, self._read, most=_KNOWN_FILES) for path in paths]

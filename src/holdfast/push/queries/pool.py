@@ -257,6 +257,8 @@ class _Worker:
                 env=_environment(),
                 stdin=subprocess.DEVNULL,
                 cwd="/",
+                # Ctrl-C in a terminal is for the broker, which ends its workers.
+                process_group=0,
             )
         wire.send(self._channel, setup)
 

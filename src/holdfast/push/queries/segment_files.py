@@ -46,6 +46,9 @@ class Segments(Protocol):
     def offer(self, connection: duckdb.DuckDBPyConnection, view: wire.ViewTask) -> Offered:
         """Make a view's segments known to this connection alone."""
 
+    def unreadable(self, view: wire.ViewTask) -> str | None:
+        """The first segment whose file cannot be opened."""
+
     def is_plain(self, stored: pa.DataType, kind: DataType) -> bool:
         """Whether a stored type is read as exactly the type of the kind."""
 
@@ -80,6 +83,9 @@ class ParquetFiles:
             segment_name=f"list_extract({names}, CAST(file_index AS BIGINT) + 1)",
         )
 
+    def unreadable(self, view: wire.ViewTask) -> str | None:
+        return self._footers.unreadable(view.segments, view.files)
+
     def is_plain(self, stored: pa.DataType, kind: DataType) -> bool:
         if kind is DataType.TIMESTAMP:
             return pa.types.is_timestamp(stored) and stored.tz is None and stored.unit in ("ms", "us")
@@ -101,6 +107,9 @@ class ArrowDatasets:
         name = f"{view.name}_segments"
         connection.register(name, self._dataset(view, found.schema))
         return Offered(quoted(name), found.schema, found.without_nulls, quoted(SEGMENT_NAME))
+
+    def unreadable(self, view: wire.ViewTask) -> str | None:
+        return self._footers.unreadable(view.segments, view.files)
 
     def is_plain(self, stored: pa.DataType, kind: DataType) -> bool:
         if kind is DataType.TIMESTAMP:
