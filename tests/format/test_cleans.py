@@ -1,9 +1,8 @@
-import io
 import json
 
-import fastavro
 import pytest
 
+from harness.hudi_avro import read_by_hudi, written_by_hudi
 from holdfast.format.avro import encode_container
 from holdfast.format.cleans import (
     CleanedPartition,
@@ -194,17 +193,6 @@ METADATA_RECORD = {
     "bootstrapPartitionMetadata": {},
     "extraMetadata": {"savepointed_timestamps": "20250126040823628"},
 }
-
-
-def read_by_hudi(content, schema):
-    (record,) = fastavro.reader(io.BytesIO(content), reader_schema=schema)
-    return record
-
-
-def written_by_hudi(schema, record):
-    buffer = io.BytesIO()
-    fastavro.writer(buffer, schema, [record])
-    return buffer.getvalue()
 
 
 def without(schema, *names):

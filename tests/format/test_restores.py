@@ -1,11 +1,9 @@
-import io
-import json
-
-import fastavro
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness import hudi_avro
+from harness.hudi_avro import INSTANT, embedded_schema, read_by_hudi, written_by_hudi
 from holdfast.format.malformed import Malformed
 from holdfast.format.restores import (
     RestoreMetadata,
@@ -43,47 +41,14 @@ METADATA = RestoreMetadata(
 )
 
 # The fields that Hudi reads, in the order and types of its own release 0.15.
-HUDI_INSTANT = {
-    "type": "record",
-    "name": "HoodieInstantInfo",
-    "fields": [{"name": "commitTime", "type": "string"}, {"name": "action", "type": "string"}],
-}
 HUDI_PLAN = {
     "type": "record",
     "name": "HoodieRestorePlan",
     "namespace": "org.apache.hudi.avro.model",
     "fields": [
-        {"name": "instantsToRollback", "type": {"type": "array", "items": HUDI_INSTANT}, "default": []},
+        {"name": "instantsToRollback", "type": {"type": "array", "items": INSTANT}, "default": []},
         {"name": "version", "type": ["int", "null"], "default": 2},
         {"name": "savepointToRestoreTimestamp", "type": ["string", "null"]},
-    ],
-}
-HUDI_PARTITION = {
-    "type": "record",
-    "name": "HoodieRollbackPartitionMetadata",
-    "fields": [
-        {"name": "partitionPath", "type": "string"},
-        {"name": "successDeleteFiles", "type": {"type": "array", "items": "string"}},
-        {"name": "failedDeleteFiles", "type": {"type": "array", "items": "string"}},
-        {"name": "rollbackLogFiles", "type": ["null", {"type": "map", "values": "long"}], "default": None},
-        {
-            "name": "logFilesFromFailedCommit",
-            "type": ["null", {"type": "map", "values": "long"}],
-            "default": None,
-        },
-    ],
-}
-HUDI_ROLLBACK = {
-    "type": "record",
-    "name": "HoodieRollbackMetadata",
-    "fields": [
-        {"name": "startRollbackTime", "type": "string"},
-        {"name": "timeTakenInMillis", "type": "long"},
-        {"name": "totalFilesDeleted", "type": "int"},
-        {"name": "commitsRollback", "type": {"type": "array", "items": "string"}},
-        {"name": "partitionMetadata", "type": {"type": "map", "values": HUDI_PARTITION}},
-        {"name": "version", "type": ["int", "null"], "default": 1},
-        {"name": "instantsRollback", "type": {"type": "array", "items": HUDI_INSTANT}, "default": []},
     ],
 }
 HUDI_METADATA = {
@@ -96,7 +61,7 @@ HUDI_METADATA = {
         {"name": "instantsToRollback", "type": {"type": "array", "items": "string"}},
         {
             "name": "hoodieRestoreMetadata",
-            "type": {"type": "map", "values": {"type": "array", "items": ["null", HUDI_ROLLBACK]}},
+            "type": {"type": "map", "values": {"type": "array", "items": ["null", hudi_avro.ROLLBACK]}},
         },
         {"name": "version", "type": ["int", "null"], "default": 1},
         {
@@ -144,21 +109,6 @@ METADATA_RECORD = {
 
 # One instant "20250126040826878" of action "commit", the end of the list, version 2, no savepoint.
 GOLDEN_PLAN_PAYLOAD = b"\x02\x2220250126040826878\x0ccommit\x00\x00\x04\x02"
-
-
-def read_by_hudi(content, schema):
-    (record,) = fastavro.reader(io.BytesIO(content), reader_schema=schema)
-    return record
-
-
-def written_by_hudi(schema, record):
-    buffer = io.BytesIO()
-    fastavro.writer(buffer, schema, [record])
-    return buffer.getvalue()
-
-
-def embedded_schema(content):
-    return json.loads(fastavro.reader(io.BytesIO(content)).metadata["avro.schema"])
 
 
 def test_a_plan_is_read_back():

@@ -1,9 +1,8 @@
-import io
 import json
 
-import fastavro
 import pytest
 
+from harness.hudi_avro import INSTANT, ROLLBACK, read_by_hudi, written_by_hudi
 from holdfast.format.avro import encode_container
 from holdfast.format.malformed import Malformed
 from holdfast.format.rollbacks import (
@@ -45,12 +44,6 @@ METADATA = RollbackMetadata(
 )
 
 # The fields that Hudi reads, in the order and types of its own release 0.15.
-HUDI_INSTANT = {
-    "type": "record",
-    "name": "HoodieInstantInfo",
-    "namespace": "org.apache.hudi.avro.model",
-    "fields": [{"name": "commitTime", "type": "string"}, {"name": "action", "type": "string"}],
-}
 HUDI_REQUEST = {
     "type": "record",
     "name": "HoodieRollbackRequest",
@@ -71,7 +64,7 @@ HUDI_PLAN = {
     "name": "HoodieRollbackPlan",
     "namespace": "org.apache.hudi.avro.model",
     "fields": [
-        {"name": "instantToRollback", "type": ["null", HUDI_INSTANT], "default": None},
+        {"name": "instantToRollback", "type": ["null", INSTANT], "default": None},
         {
             "name": "RollbackRequests",
             "type": ["null", {"type": "array", "items": HUDI_REQUEST}],
@@ -80,36 +73,6 @@ HUDI_PLAN = {
         {"name": "version", "type": ["int", "null"], "default": 1},
     ],
 }
-HUDI_PARTITION = {
-    "type": "record",
-    "name": "HoodieRollbackPartitionMetadata",
-    "fields": [
-        {"name": "partitionPath", "type": "string"},
-        {"name": "successDeleteFiles", "type": {"type": "array", "items": "string"}},
-        {"name": "failedDeleteFiles", "type": {"type": "array", "items": "string"}},
-        {"name": "rollbackLogFiles", "type": ["null", {"type": "map", "values": "long"}], "default": None},
-        {
-            "name": "logFilesFromFailedCommit",
-            "type": ["null", {"type": "map", "values": "long"}],
-            "default": None,
-        },
-    ],
-}
-HUDI_METADATA = {
-    "type": "record",
-    "name": "HoodieRollbackMetadata",
-    "namespace": "org.apache.hudi.avro.model",
-    "fields": [
-        {"name": "startRollbackTime", "type": "string"},
-        {"name": "timeTakenInMillis", "type": "long"},
-        {"name": "totalFilesDeleted", "type": "int"},
-        {"name": "commitsRollback", "type": {"type": "array", "items": "string"}},
-        {"name": "partitionMetadata", "type": {"type": "map", "values": HUDI_PARTITION}},
-        {"name": "version", "type": ["int", "null"], "default": 1},
-        {"name": "instantsRollback", "type": {"type": "array", "items": HUDI_INSTANT}, "default": []},
-    ],
-}
-
 PLAN_RECORD = {
     "instantToRollback": {"commitTime": "20250126040826878", "action": "deltacommit"},
     "RollbackRequests": [
@@ -154,17 +117,6 @@ METADATA_RECORD = {
     "version": 1,
     "instantsRollback": [{"commitTime": "20250126040826878", "action": "deltacommit"}],
 }
-
-
-def read_by_hudi(content, schema):
-    (record,) = fastavro.reader(io.BytesIO(content), reader_schema=schema)
-    return record
-
-
-def written_by_hudi(schema, record):
-    buffer = io.BytesIO()
-    fastavro.writer(buffer, schema, [record])
-    return buffer.getvalue()
 
 
 def test_a_plan_is_read_back():
@@ -217,15 +169,15 @@ def test_metadata_is_read_back():
 
 
 def test_hudi_reads_our_metadata():
-    assert read_by_hudi(encode_rollback_metadata(METADATA), HUDI_METADATA) == METADATA_RECORD
+    assert read_by_hudi(encode_rollback_metadata(METADATA), ROLLBACK) == METADATA_RECORD
 
 
 def test_metadata_of_hudi_is_read():
-    assert decode_rollback_metadata(written_by_hudi(HUDI_METADATA, METADATA_RECORD)) == METADATA
+    assert decode_rollback_metadata(written_by_hudi(ROLLBACK, METADATA_RECORD)) == METADATA
 
 
 def test_metadata_of_an_older_release_is_read_without_what_it_did_not_know():
-    older = json.loads(json.dumps(HUDI_METADATA))
+    older = json.loads(json.dumps(ROLLBACK))
     older["fields"] = older["fields"][:5]
     older["fields"][4]["type"]["values"]["fields"] = older["fields"][4]["type"]["values"]["fields"][:3]
 
@@ -237,7 +189,7 @@ def test_metadata_of_an_older_release_is_read_without_what_it_did_not_know():
 
 
 def test_fields_of_a_later_release_are_ignored():
-    later = json.loads(json.dumps(HUDI_METADATA))
+    later = json.loads(json.dumps(ROLLBACK))
     later["fields"].append({"name": "novelty", "type": "string"})
 
     metadata = decode_rollback_metadata(written_by_hudi(later, METADATA_RECORD | {"novelty": "x"}))
@@ -248,7 +200,7 @@ def test_fields_of_a_later_release_are_ignored():
 @pytest.mark.parametrize("change", [{"startRollbackTime": "now"}, {"commitsRollback": ["2025"]}])
 def test_metadata_with_a_wrong_time_is_refused(change):
     with pytest.raises(Malformed, match="time"):
-        decode_rollback_metadata(written_by_hudi(HUDI_METADATA, METADATA_RECORD | change))
+        decode_rollback_metadata(written_by_hudi(ROLLBACK, METADATA_RECORD | change))
 
 
 def test_a_plan_and_metadata_are_not_taken_for_each_other():
@@ -259,7 +211,7 @@ def test_a_plan_and_metadata_are_not_taken_for_each_other():
 
 
 def test_a_field_of_another_type_is_refused():
-    schema = json.loads(json.dumps(HUDI_METADATA))
+    schema = json.loads(json.dumps(ROLLBACK))
     schema["fields"][1]["type"] = "string"
 
     with pytest.raises(Malformed, match="timeTakenInMillis"):

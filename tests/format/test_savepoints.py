@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.hudi_avro import read_by_hudi, written_by_hudi
 from holdfast.format.avro import encode_container
 from holdfast.format.malformed import Malformed
 from holdfast.format.rollbacks import RollbackPlan, encode_rollback_plan
@@ -69,23 +70,12 @@ RECORD = {
 GOLDEN_PAYLOAD = bytes.fromhex("02750202630202700270020266000000") + b"\x02"
 
 
-def read_by_hudi(content):
-    (record,) = fastavro.reader(io.BytesIO(content), reader_schema=HUDI_SAVEPOINT)
-    return record
-
-
-def written_by_hudi(schema, record):
-    buffer = io.BytesIO()
-    fastavro.writer(buffer, schema, [record])
-    return buffer.getvalue()
-
-
 def test_a_savepoint_is_read_back():
     assert decode_savepoint(encode_savepoint(SAVEPOINT)) == SAVEPOINT
 
 
 def test_hudi_reads_our_savepoint():
-    assert read_by_hudi(encode_savepoint(SAVEPOINT)) == RECORD
+    assert read_by_hudi(encode_savepoint(SAVEPOINT), HUDI_SAVEPOINT) == RECORD
 
 
 def test_a_savepoint_of_hudi_is_read():
@@ -143,7 +133,7 @@ def test_any_savepoint_is_read_back_by_us_and_by_hudi(user, at_ms, comment, file
     content = encode_savepoint(savepoint)
 
     assert decode_savepoint(content) == savepoint
-    record = read_by_hudi(content)
+    record = read_by_hudi(content, HUDI_SAVEPOINT)
     assert (record["savepointedBy"], record["savepointedAt"], record["comments"]) == (user, at_ms, comment)
     assert {
         partition: (each["partitionPath"], tuple(each["savepointDataFile"]))

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.format import cleans, replace_requests, rollbacks, savepoints
+from holdfast.format import cleans, compaction_plans, replace_requests, rollbacks, savepoints
 from holdfast.format.avro import (
     STRING,
     array_of,
@@ -117,47 +117,6 @@ _COMPACTION_SCHEMA: dict[str, Any] = {
     ],
 }
 
-_COMPACTION_PLAN_SCHEMA: dict[str, Any] = {
-    "type": "record",
-    "name": "HoodieCompactionPlan",
-    "namespace": _NAMESPACE,
-    "fields": [
-        optional(
-            "operations",
-            array_of(
-                {
-                    "type": "record",
-                    "name": "HoodieCompactionOperation",
-                    "fields": [
-                        {"name": "baseInstantTime", "type": ["null", STRING]},
-                        optional("deltaFilePaths", array_of(STRING)),
-                        optional("dataFilePath", STRING),
-                        {"name": "fileId", "type": ["null", STRING]},
-                        optional("partitionPath", STRING),
-                        optional("metrics", map_of("double")),
-                        optional("bootstrapFilePath", STRING),
-                    ],
-                }
-            ),
-        ),
-        optional("extraMetadata", map_of(STRING)),
-        _VERSION_FIELD,
-        optional(
-            "strategy",
-            {
-                "type": "record",
-                "name": "HoodieCompactionStrategy",
-                "fields": [
-                    optional("compactorClassName", STRING),
-                    optional("strategyParams", map_of(STRING)),
-                    _VERSION_FIELD,
-                ],
-            },
-        ),
-        {"name": "preserveHoodieMetadata", "type": ["boolean", "null"], "default": False},
-    ],
-}
-
 _INDEX_SCHEMA: dict[str, Any] = {
     "type": "record",
     "name": "HoodieIndexCommitMetadata",
@@ -195,7 +154,7 @@ _ENTRY_SCHEMA: dict[str, Any] = {
         optional("commitTime", STRING),
         optional("actionType", STRING),
         _VERSION_FIELD,
-        optional("hoodieCompactionPlan", _COMPACTION_PLAN_SCHEMA),
+        optional("hoodieCompactionPlan", compaction_plans.PLAN_SCHEMA),
         optional("hoodieCleanerPlan", cleans.PLAN_SCHEMA),
         optional("actionState", STRING),
         optional("hoodieReplaceCommitMetadata", _REPLACE_SCHEMA),
@@ -217,7 +176,7 @@ _CONTAINERS: Mapping[str, dict[str, Any]] = {
     "hoodieRollbackMetadata": rollbacks.METADATA_SCHEMA,
     "hoodieSavePointMetadata": savepoints.METADATA_SCHEMA,
     "hoodieRequestedReplaceMetadata": replace_requests.REQUEST_SCHEMA,
-    "hoodieCompactionPlan": _COMPACTION_PLAN_SCHEMA,
+    "hoodieCompactionPlan": compaction_plans.PLAN_SCHEMA,
 }
 """Where files are kept that are Avro containers on the timeline."""
 
