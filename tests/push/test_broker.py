@@ -241,7 +241,7 @@ def test_options_come_from_the_statement_and_the_request(tables, broker):
 
 
 def test_who_asks_for_an_epoch_of_a_new_table_is_not_told_that_there_is_none(tables, pool):
-    router = Router(tables.catalog, broker="slow", settings=RouterSettings(coalesce_ms=3_600_000))
+    router = Router(tables.catalog, broker="does not follow")
     router.refresh()
     broker = Broker(router, pool)
 
