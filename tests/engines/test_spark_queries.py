@@ -60,3 +60,22 @@ def test_a_mistake_an_empty_table_and_a_deadline_are_told_as_with_duckdb(tables,
     assert code_of(broker.answer("SELECT city, count(*) FROM empty GROUP BY id", PATIENT)) == 700
     slow = "SELECT count(*) FROM orders a, orders b, orders c WHERE a.id + b.id > c.id"
     assert code_of(broker.answer(slow, {"timeoutMs": "1500"})) == 250
+
+
+def test_segments_with_other_columns_or_types_are_read_with_the_rest(tables, broker):
+    """Those that fit together are one scan; a whole number that became longer does not."""
+    table = tables.create()
+    plain = orders([1, 2])
+    without_city = orders([3]).drop_columns(["city"])
+    shorter = orders([4])
+    shorter = shorter.set_column(0, "id", shorter["id"].cast("int32"))
+    broker.router.refresh()
+
+    tables.push(table, [], {"a": plain, "b": without_city})
+    broker.router.refresh()
+    query = "SELECT id, city FROM orders ORDER BY id"
+    assert rows_of(broker.answer(query, PATIENT)) == [[1, "Oslo"], [2, "Oslo"], [3, "null"]]
+    tables.push(table, ["a", "b"], {"c": plain, "d": shorter})
+    broker.router.refresh()
+
+    assert rows_of(broker.answer(query, PATIENT)) == [[1, "Oslo"], [2, "Oslo"], [4, "Oslo"]]

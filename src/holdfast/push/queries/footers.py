@@ -1,7 +1,7 @@
 """What the footers of segments say. A segment's file never changes, so what was read once stays true."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -45,11 +45,11 @@ class Footers:
     def of(self, paths: Sequence[str]) -> Together:
         return _remembered(self._lists, tuple(paths), self._together, most=_KNOWN_LISTS)
 
-    def unreadable(self, files: Iterable[tuple[str, str]]) -> str | None:
+    def unreadable(self, segments: Sequence[str], paths: Sequence[str]) -> str | None:
         """The first segment whose footer cannot be read now, whatever was read before."""
-        for segment, path in files:
+        for segment, path in zip(segments, paths, strict=True):
             try:
-                pq.read_metadata(self._source(path))
+                self._read(path)
             except (pa.ArrowException, OSError, StorageUnavailable):
                 return segment
         return None

@@ -84,7 +84,7 @@ class ParquetFiles:
         )
 
     def unreadable(self, view: wire.ViewTask) -> str | None:
-        return self._footers.unreadable(zip(view.segments, view.files, strict=True))
+        return self._footers.unreadable(view.segments, view.files)
 
     def is_plain(self, stored: pa.DataType, kind: DataType) -> bool:
         if kind is DataType.TIMESTAMP:
@@ -109,7 +109,7 @@ class ArrowDatasets:
         return Offered(quoted(name), found.schema, found.without_nulls, quoted(SEGMENT_NAME))
 
     def unreadable(self, view: wire.ViewTask) -> str | None:
-        return self._footers.unreadable(zip(view.segments, view.files, strict=True))
+        return self._footers.unreadable(view.segments, view.files)
 
     def is_plain(self, stored: pa.DataType, kind: DataType) -> bool:
         if kind is DataType.TIMESTAMP:
