@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 MATRIX := oldest default newest
 PARALLEL := --numprocesses=logical --maxprocesses=4
 
-.PHONY: run test test-deep explore test-matrix test-zookeeper zookeeper chaos push-chaos interop lint bench bench-growth bench-peers lock preflight clean
+.PHONY: run test test-deep explore test-matrix test-zookeeper zookeeper chaos push-chaos interop interop-jars lint bench bench-growth bench-peers lock preflight clean
 
 run: preflight $(READY)
 	@$(BIN)/python examples/story.py
@@ -70,8 +70,11 @@ bench: preflight $(READY)
 
 # Apache Hudi itself as the other engine, on the same tables. Needs Maven for its jars (200 MB, once), 1.5 GB
 # of disk, 4 GB of memory and about twenty minutes; INTEROP=short takes the core of it, in about six.
-interop: preflight .venvs/oldest/.ready
+interop: interop-jars
 	@PYTHONPATH=src:tests $(BIN)/python -m interop.run $(INTEROP)
+
+interop-jars: preflight .venvs/oldest/.ready
+	@PYTHONPATH=src:tests $(BIN)/python -m interop.lines
 
 # How the control plane grows with files and instants, up to a million files: 5 GB of disk and ten minutes.
 bench-growth: preflight $(READY)

@@ -1,9 +1,10 @@
-"""The lines of Apache Hudi that take part, and how their jars are had."""
+"""The lines of Apache Hudi that take part; as a program, it fetches their jars."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -85,3 +86,17 @@ def _cause(output: str) -> str:
     errors = [text for text in output.splitlines() if "[ERROR]" in text]
     text = errors[0].partition("[ERROR]")[2] if errors else "it said nothing"
     return text.partition(" on project ")[2].partition(": ")[2].partition(" in ")[0].strip() or text.strip()
+
+
+def main() -> int:
+    try:
+        for line in LINES.values():
+            fetch(line)
+    except CannotBeHad as error:
+        sys.stderr.write(f"holdfast: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -13,17 +13,11 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from interop.lines import LINES, ROOT, CannotBeHad, Line, fetch
+from interop.lines import LINES, ROOT, Line
 
 
 def main() -> int:
     form = sys.argv[1:]
-    try:
-        for line in LINES.values():
-            fetch(line)
-    except CannotBeHad as error:
-        sys.stderr.write(f"holdfast: {error}\n")
-        return 3
     with ThreadPoolExecutor(len(LINES)) as pool:
         outcomes = list(pool.map(lambda line: _converse(line, form), LINES.values()))
     for line, counts, seconds in outcomes:

@@ -230,7 +230,9 @@ def archives_with_rollbacks_cleans_and_overwrites_are_read(talk: Talk) -> None:
 
 @check()
 def one_undoes_the_commit_of_the_other(talk: Talk) -> None:
-    for undoer in talk.engines:
+    # Hudi 1.2 looks for the timeline of newer tables here, also in tables of version 6 that it made itself.
+    undoers = talk.engines if talk.line.name == "0.15" else (talk.ours,)
+    for undoer in undoers:
         path = talk.path()
         *_, last = _commits(talk, path, talk.hudi, talk.ours, *(e for e in talk.engines if e is not undoer))
         if undoer is talk.hudi:

@@ -30,8 +30,9 @@ _SHARED = {
     "hoodie.write.lock.provider": _LOCKS + "FileSystemBasedLockProvider",
     "hoodie.write.lock.wait_time_ms": "2000",
     "hoodie.write.lock.num_retries": "20",
-    "hoodie.write.lock.client.num_retries": "10",
+    "hoodie.write.lock.client.num_retries": "100",
     "hoodie.write.lock.client.wait_time_ms_between_retry": "200",
+    "hoodie.write.lock.filesystem.expire": "0",
     "hoodie.write.lock.wait_time_ms_between_retry": "100",
 }
 

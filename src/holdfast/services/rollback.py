@@ -48,6 +48,7 @@ from holdfast.storage.store import read_or_none
 from holdfast.table.markers import delete_markers, read_markers
 from holdfast.table.metadata_table import drop_metadata_table
 from holdfast.table.opened import OpenTable
+from holdfast.table.properties_file import read_settings
 from holdfast.table.publish import publish_decided, withdraw
 from holdfast.table.restoring import forget_rollbacks, refuse_if_restoring
 from holdfast.table.rollback_plans import pending_plans, read_plan
@@ -98,7 +99,8 @@ def recover(
     Afterwards the left-overs of decided instants are swept. `Refused` while a
     restore is pending.
     """
-    table.settings.check_writable()
+    # Another program may have upgraded the table since it was opened.
+    read_settings(table.store).check_writable()
     timeline, state = timeline_and_ledger(table)
     refuse_if_restoring(timeline, state)
     if publish_decided(table, state, timeline):

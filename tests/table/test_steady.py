@@ -1,0 +1,40 @@
+"""A table that another program upgraded after we opened it: nothing is read from it, nothing written."""
+
+import pyarrow as pa
+import pytest
+
+import holdfast
+from holdfast.errors import UnsupportedTable
+
+ROWS = pa.table({"id": ["a"], "city": ["paris"], "fare": [1.0]})
+ACTS = {
+    "read": lambda table: table.to_arrow(),
+    "changes": lambda table: table.changes_to_arrow(since="20200101000000000"),
+    "upsert": lambda table: table.upsert(ROWS),
+    "delete_partitions": lambda table: table.delete_partitions(["city=paris"]),
+    "clean": lambda table: table.clean(),
+    "archive": lambda table: table.archive(),
+    "savepoint": lambda table: table.savepoint(),
+    "undo": lambda table: table.undo(),
+    "roll back": lambda table: table.roll_back_failed_writes(),
+}
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_a_table_that_was_upgraded_since_it_was_opened_is_refused_and_stays_as_it_is(tmp_path, act):
+    """As Hudi does it: the instants move to a folder of their own, the version is raised last."""
+    table = holdfast.create_table(str(tmp_path), name="trips", record_key="id", partition_by="city")
+    table.insert(ROWS)
+    meta = tmp_path / ".hoodie"
+    (meta / "timeline").mkdir()
+    for file in meta.glob("2*"):
+        file.rename(meta / "timeline" / file.name)
+    properties = meta / "hoodie.properties"
+    text = properties.read_text().replace("table.version=6", "table.version=9")
+    properties.write_text(text.replace("layout.version=1", "layout.version=2"))
+    before = sorted(path for path in tmp_path.rglob("*") if path.is_file())
+
+    with pytest.raises(UnsupportedTable, match="version: 9"):
+        ACTS[act](table)
+
+    assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == before
