@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, DataFrameReader
+from pyspark.sql import functions as f
 
 import holdfast
 from bench.peers.engine import (
@@ -26,7 +27,7 @@ from bench.peers.engine import (
 )
 from bench.workloads import native
 from bench.workloads.rollback import leave_failed_write
-from bench.workloads.trips import KEY, ORDERING, PARTITION
+from bench.workloads.trips import CITIES, KEY, ORDERING, PARTITION
 
 _INCOMING = "incoming"
 _SAME = f"old.{PARTITION} = new.{PARTITION} AND old.{KEY} = new.{KEY}"
@@ -39,7 +40,6 @@ _HUDI_AND_OURS = {
     "hoodie.clean.automatic": "false",
     "hoodie.archive.automatic": "false",
 }
-_FAILED_FILES = 1000
 
 
 class Holdfast:
@@ -81,7 +81,7 @@ class Holdfast:
         holdfast.open_table(table).clean({"hoodie.clean.commits.retained": "1"})
 
     def fail(self, table: str, rows: Load) -> None:
-        leave_failed_write(table, files=_FAILED_FILES, partitions=city_names())
+        leave_failed_write(table, files=rows.tasks * CITIES, partitions=city_names())
 
     def recover(self, table: str) -> None:
         holdfast.open_table(table).roll_back_failed_writes()
@@ -155,8 +155,8 @@ class Hudi:
 
     def versions(self, table: str) -> list[Version]:
         """Requested and completion time of each commit."""
-        names = [path.name for path in (Path(table) / ".hoodie" / "timeline").iterdir()]
-        found = [re.fullmatch(r"(\d+)_(\d+)\.(?:commit|replacecommit)", name) for name in names]
+        commit = re.compile(r"(\d+)_(\d+)\.(?:commit|replacecommit)")
+        found = [commit.fullmatch(name) for name in _timeline(table)]
         return sorted([match[1], match[2]] for match in found if match)
 
     def undo(self, table: str) -> None:
@@ -177,14 +177,8 @@ class Hudi:
 
     def recover(self, table: str) -> None:
         """What its next write would do first."""
-        names = [path.name for path in (Path(table) / ".hoodie" / "timeline").iterdir()]
-        (pending,) = [
-            name.partition(".")[0]
-            for name in names
-            if name.endswith(".inflight")
-            and "_" not in name
-            and not any(other.startswith(f"{name.partition('.')[0]}_") for other in names)
-        ]
+        begun = {name.partition(".")[0] for name in _timeline(table) if name.endswith(".inflight")}
+        (pending,) = begun - {requested for requested, _ in self.versions(table)}
         jvm: Any = self._spark._jvm
         context = jvm.org.apache.spark.api.java.JavaSparkContext.fromSparkContext(
             self._spark._jsparkSession.sparkContext()
@@ -292,7 +286,7 @@ class Iceberg:
         """The catalog keeps nothing."""
 
     def load(self, table: str, rows: Load) -> None:
-        writer = rows.frame(self._spark).writeTo(f"peer.{self._name(table)}").partitionedBy(PARTITION)
+        writer = rows.frame(self._spark).writeTo(f"peer.{self._name(table)}").partitionedBy(f.col(PARTITION))
         for name, value in (
             ("format-version", "2"),
             ("write.parquet.compression-codec", CODEC),
@@ -450,6 +444,11 @@ def engine(name: str, setting: Setting) -> Engine:
     }
     found: Engine = makers[name](setting)
     return found
+
+
+def _timeline(table: str) -> list[str]:
+    """The names of Hudi's instants."""
+    return [path.name for path in (Path(table) / ".hoodie" / "timeline").iterdir()]
 
 
 def _delta(table: str) -> str:
