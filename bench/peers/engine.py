@@ -1,11 +1,14 @@
 """What every peer can be asked to do with a table of trips, and how Spark is set up for all of them."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -53,6 +56,12 @@ class Load:
             return rows.repartition(self.tasks_by_city, PARTITION)
         return rows.repartition(self.tasks) if self.tasks else rows
 
+    def arrow(self) -> pa.Table:
+        """The rows without Spark: in memory, whatever the tasks."""
+        rows = pq.read_table(self.path)
+        later = pc.add(rows[ORDERING], self.later_ms)
+        return rows.set_column(rows.schema.get_field_index(ORDERING), ORDERING, later)
+
 
 class Engine(Protocol):
     """A peer. `table` is the path of a table; `rows` what comes into it."""
@@ -97,18 +106,30 @@ Digest = list[list[int | float | str]]
 """One line for each city: what any engine can compute exactly, whatever the order of rows."""
 
 
+DIGESTED = {
+    PARTITION: "",
+    ORDERING: "sum",
+    "duration": "sum",
+    "seats": "sum",
+    "distance": "max",
+    "latitude": "min",
+    "longitude": "max",
+    KEY: "min",
+}
+"""Column → what is taken of it; the rows of each partition are counted, too."""
+
+
 def digest(rows: DataFrame) -> Digest:
-    grouped = rows.groupBy(PARTITION).agg(
-        f.count("*"),
-        f.sum(ORDERING),
-        f.sum("duration"),
-        f.sum("seats"),
-        f.max("distance"),
-        f.min("latitude"),
-        f.max("longitude"),
-        f.min(KEY),
-    )
+    taken = [getattr(f, how)(name) for name, how in DIGESTED.items() if how]
+    grouped = rows.groupBy(PARTITION).agg(f.count("*"), *taken)
     return sorted([list(row) for row in grouped.collect()])
+
+
+def arrow_digest(rows: pa.Table) -> Digest:
+    taken = [(name, how) for name, how in DIGESTED.items() if how]
+    found = rows.group_by(PARTITION).aggregate([([], "count_all"), *taken])
+    columns = [PARTITION, "count_all", *(f"{name}_{how}" for name, how in taken)]
+    return sorted([list(row.values()) for row in found.select(columns).to_pylist()])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,14 +163,18 @@ def spark_session(name: str, setting: Setting, parts: SparkParts) -> SparkSessio
     return builder.getOrCreate()
 
 
-def leave_orphans(folder: str, rows: DataFrame) -> None:
-    """Data files that no version names, as old as it takes for a sweep by age to find them."""
-    before = set(Path(folder).rglob("*.parquet"))
-    rows.write.mode("append").partitionBy(PARTITION).parquet(folder)
-    (Path(folder) / "_SUCCESS").unlink(missing_ok=True)
-    for path in set(Path(folder).rglob("*.parquet")) - before:
+def leave_orphans(table: str, write: Callable[[], None]) -> None:
+    """Let data files be written that no version names, so old that a sweep by age finds them."""
+    before = set(Path(table).rglob("*.parquet"))
+    write()
+    for path in set(Path(table).rglob("*.parquet")) - before:
         moment = path.stat().st_mtime - LONG_AGO_S
         os.utime(path, (moment, moment))
+
+
+def write_plain(rows: DataFrame, folder: str) -> None:
+    rows.write.mode("append").partitionBy(PARTITION).parquet(folder)
+    (Path(folder) / "_SUCCESS").unlink(missing_ok=True)
 
 
 def city_names() -> list[str]:

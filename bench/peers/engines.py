@@ -6,12 +6,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, DataFrameReader
+from pyspark.sql import functions as f
 
 import holdfast
 from bench.peers.engine import (
     CODEC,
+    DIGESTED,
     FILE_BYTES,
     Digest,
     Engine,
@@ -19,14 +22,16 @@ from bench.peers.engine import (
     Setting,
     SparkParts,
     Version,
+    arrow_digest,
     city_names,
     digest,
     leave_orphans,
     spark_session,
+    write_plain,
 )
 from bench.workloads import native
 from bench.workloads.rollback import leave_failed_write
-from bench.workloads.trips import KEY, ORDERING, PARTITION
+from bench.workloads.trips import CITIES, KEY, ORDERING, PARTITION
 
 _INCOMING = "incoming"
 _SAME = f"old.{PARTITION} = new.{PARTITION} AND old.{KEY} = new.{KEY}"
@@ -39,7 +44,6 @@ _HUDI_AND_OURS = {
     "hoodie.clean.automatic": "false",
     "hoodie.archive.automatic": "false",
 }
-_FAILED_FILES = 1000
 
 
 class Holdfast:
@@ -81,7 +85,7 @@ class Holdfast:
         holdfast.open_table(table).clean({"hoodie.clean.commits.retained": "1"})
 
     def fail(self, table: str, rows: Load) -> None:
-        leave_failed_write(table, files=_FAILED_FILES, partitions=city_names())
+        leave_failed_write(table, files=rows.tasks * CITIES, partitions=city_names())
 
     def recover(self, table: str) -> None:
         holdfast.open_table(table).roll_back_failed_writes()
@@ -155,8 +159,8 @@ class Hudi:
 
     def versions(self, table: str) -> list[Version]:
         """Requested and completion time of each commit."""
-        names = [path.name for path in (Path(table) / ".hoodie" / "timeline").iterdir()]
-        found = [re.fullmatch(r"(\d+)_(\d+)\.(?:commit|replacecommit)", name) for name in names]
+        commit = re.compile(r"(\d+)_(\d+)\.(?:commit|replacecommit)")
+        found = [commit.fullmatch(name) for name in _timeline(table)]
         return sorted([match[1], match[2]] for match in found if match)
 
     def undo(self, table: str) -> None:
@@ -177,14 +181,8 @@ class Hudi:
 
     def recover(self, table: str) -> None:
         """What its next write would do first."""
-        names = [path.name for path in (Path(table) / ".hoodie" / "timeline").iterdir()]
-        (pending,) = [
-            name.partition(".")[0]
-            for name in names
-            if name.endswith(".inflight")
-            and "_" not in name
-            and not any(other.startswith(f"{name.partition('.')[0]}_") for other in names)
-        ]
+        begun = {name.partition(".")[0] for name in _timeline(table) if name.endswith(".inflight")}
+        (pending,) = begun - {requested for requested, _ in self.versions(table)}
         jvm: Any = self._spark._jvm
         context = jvm.org.apache.spark.api.java.JavaSparkContext.fromSparkContext(
             self._spark._jsparkSession.sparkContext()
@@ -262,7 +260,7 @@ class Delta:
         self._spark.sql(f"VACUUM {_delta(table)} RETAIN 0 HOURS").collect()
 
     def fail(self, table: str, rows: Load) -> None:
-        leave_orphans(table, rows.frame(self._spark))
+        leave_orphans(table, lambda: write_plain(rows.frame(self._spark), table))
 
     def recover(self, table: str) -> None:
         self._spark.sql(f"VACUUM {_delta(table)}").collect()
@@ -292,7 +290,7 @@ class Iceberg:
         """The catalog keeps nothing."""
 
     def load(self, table: str, rows: Load) -> None:
-        writer = rows.frame(self._spark).writeTo(f"peer.{self._name(table)}").partitionedBy(PARTITION)
+        writer = rows.frame(self._spark).writeTo(f"peer.{self._name(table)}").partitionedBy(f.col(PARTITION))
         for name, value in (
             ("format-version", "2"),
             ("write.parquet.compression-codec", CODEC),
@@ -331,7 +329,7 @@ class Iceberg:
         self._call(f"expire_snapshots(table => '{self._name(table)}', {until})")
 
     def fail(self, table: str, rows: Load) -> None:
-        leave_orphans(f"{table}/data", rows.frame(self._spark))
+        leave_orphans(table, lambda: write_plain(rows.frame(self._spark), f"{table}/data"))
 
     def recover(self, table: str) -> None:
         self._call(f"remove_orphan_files(table => '{self._name(table)}')")
@@ -398,7 +396,15 @@ class Deltalake:
         """Nothing is kept of a table."""
 
     def load(self, table: str, rows: Load) -> None:
-        self._delta.write_deltalake(table, pq.read_table(rows.path), partition_by=[PARTITION])
+        self._delta.write_deltalake(
+            table,
+            rows.arrow(),
+            partition_by=[PARTITION],
+            configuration={"delta.enableChangeDataFeed": str(rows.keeps_changes).lower()},
+        )
+
+    def append(self, table: str, rows: Load) -> None:
+        self._delta.write_deltalake(table, rows.arrow(), mode="append")
 
     def upsert(self, table: str, rows: Load) -> None:
         self._merger(table, rows).when_matched_update_all().when_not_matched_insert_all().execute()
@@ -407,35 +413,48 @@ class Deltalake:
         self._merger(table, rows).when_matched_delete().execute()
 
     def overwrite(self, table: str, rows: Load) -> None:
-        new = pq.read_table(rows.path)
-        (city,) = new[PARTITION].unique().to_pylist()
-        self._delta.write_deltalake(table, new, mode="overwrite", predicate=f"{PARTITION} = '{city}'")
+        new = rows.arrow()
+        cities = ", ".join(f"'{city}'" for city in new[PARTITION].unique().to_pylist())
+        self._delta.write_deltalake(table, new, mode="overwrite", predicate=f"{PARTITION} IN ({cities})")
 
     def read(self, table: str, version: Version = None) -> Digest:
-        rows = self._delta.DeltaTable(table).to_pyarrow_dataset()
-        wanted = [PARTITION, ORDERING, "duration", "seats", "distance", "latitude", "longitude", KEY]
-        grouped = rows.to_table(columns=wanted).group_by(PARTITION)
-        found = grouped.aggregate(
-            [
-                ([], "count_all"),
-                (ORDERING, "sum"),
-                ("duration", "sum"),
-                ("seats", "sum"),
-                ("distance", "max"),
-                ("latitude", "min"),
-                ("longitude", "max"),
-                (KEY, "min"),
-            ]
-        )
-        return sorted([list(row.values()) for row in found.to_pylist()])
+        rows = self._delta.DeltaTable(table, version=version).to_pyarrow_dataset()
+        return arrow_digest(rows.to_table(columns=list(DIGESTED)))
+
+    def changes(self, table: str, since: Version, until: Version) -> Digest:
+        found = self._delta.DeltaTable(table).load_cdf(since + 1, until, columns=list(DIGESTED))
+        rows = pa.table(found.read_all())
+        # Arrow cannot yet compare the views of strings that come.
+        return arrow_digest(rows.set_column(rows.schema.get_field_index(KEY), KEY, rows[KEY].cast("string")))
+
+    def versions(self, table: str) -> list[Version]:
+        return sorted(one["version"] for one in self._delta.DeltaTable(table).history())
 
     def undo(self, table: str) -> None:
         opened = self._delta.DeltaTable(table)
         opened.restore(opened.version() - 1)
 
+    def reclaim(self, table: str) -> None:
+        opened = self._delta.DeltaTable(table)
+        opened.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+
+    def fail(self, table: str, rows: Load) -> None:
+        new = rows.arrow()
+
+        def write() -> None:
+            for number in range(rows.tasks):
+                part = new.slice(number * len(new) // rows.tasks, len(new) // rows.tasks)
+                name = f"part-{number}-{{i}}.parquet"
+                pq.write_to_dataset(part, table, partition_cols=[PARTITION], basename_template=name)
+
+        leave_orphans(table, write)
+
+    def recover(self, table: str) -> None:
+        self._delta.DeltaTable(table).vacuum(dry_run=False, full=True)
+
     def _merger(self, table: str, rows: Load) -> Any:
-        new = pq.read_table(rows.path)
-        return self._delta.DeltaTable(table).merge(new, _SAME, source_alias="new", target_alias="old")
+        opened = self._delta.DeltaTable(table)
+        return opened.merge(rows.arrow(), _SAME, source_alias="new", target_alias="old")
 
 
 def engine(name: str, setting: Setting) -> Engine:
@@ -450,6 +469,11 @@ def engine(name: str, setting: Setting) -> Engine:
     }
     found: Engine = makers[name](setting)
     return found
+
+
+def _timeline(table: str) -> list[str]:
+    """The names of Hudi's instants."""
+    return [path.name for path in (Path(table) / ".hoodie" / "timeline").iterdir()]
 
 
 def _delta(table: str) -> str:

@@ -26,8 +26,6 @@ PLAIN = "Spark, Parquet files"
 DELTALAKE = "deltalake"
 HUDI_BARE = "Apache Hudi, no metadata table"
 
-_FILES = {PLAIN, DELTALAKE}
-"""Peers without a history to read, undo or reclaim."""
 _TASKS = 4
 _HOUR_MS = 3_600_000
 
@@ -39,7 +37,8 @@ class Arena:
     workspace: Path
 
     def with_history(self) -> list[Peer]:
-        return [peer for peer in self.peers if peer.name not in _FILES]
+        """Plain files have none to read, undo or reclaim."""
+        return [peer for peer in self.peers if peer.name != PLAIN]
 
     @property
     def table(self) -> Path:

@@ -11,11 +11,10 @@ from bench.framework import run_workload
 from bench.peers import workloads
 from bench.peers.engine import Load, Setting
 from bench.peers.remote import Peer, PeerFailed, ReportedMeter
-from bench.peers.rows import make_rows
+from bench.peers.rows import Rows
 from bench.plots import Bar, plot_bars
 
 ROOT = Path(__file__).resolve().parents[2]
-GROUPS, VERSIONS = 6, 4
 
 
 @pytest.fixture
@@ -32,12 +31,12 @@ def started(tmp_path):
         peer.end()
 
 
-def trips(path, *keys, ts):
+def trips(path, *keys, ts, city="oslo"):
     count = len(keys)
     columns = {
         "trip_id": list(keys),
         "ts": [ts] * count,
-        "city": ["oslo"] * count,
+        "city": [city] * count,
         "duration": [10] * count,
         "seats": [2] * count,
         "distance": [1.5] * count,
@@ -92,32 +91,80 @@ def test_every_quantity_of_a_workload_is_drawn(tmp_path):
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.spark
-def test_holdfast_and_deltalake_come_to_the_same_in_every_task(started, spark, tmp_path):
-    data, workspace = tmp_path / "data", tmp_path / "workspace"
-    rows = make_rows(spark, data, 3_000, groups=GROUPS, has_more=False)
-    peers = [started(workloads.OURS, "holdfast"), started(workloads.DELTALAKE, "deltalake")]
-    arena = workloads.Arena(peers, data, workspace)
-    wanted = (
-        workloads.bulk_load(arena, rows.all, rows.count),
-        workloads.upsert(arena, rows, 10),
-        workloads.delete(arena, rows),
-        workloads.overwrite(arena, rows),
-        workloads.snapshot_read(arena, rows),
-        workloads.change_read(arena, rows),
-        workloads.time_travel(arena, rows),
-        workloads.undo(arena, rows),
-        workloads.reclaim(arena, rows, groups=GROUPS, versions=VERSIONS),
-        workloads.recovery(arena, rows, tasks=1),
+def write_rows(folder):
+    """Few rows of two cities in every form that the tasks ask for."""
+
+    def part(name, *keys, ts, city="oslo"):
+        return trips(folder / f"{name}.parquet", *keys, ts=ts, city=city).path
+
+    return Rows(
+        count=4,
+        all=part("all", "a", "b", "c", "d", ts=1),
+        more="",
+        incoming={10: part("incoming", "b", "e", ts=5)},
+        keys=part("keys", "a", ts=5),
+        one_city=part("one_city", "x", "y", ts=5),
+        parts=[part(f"part-{number}", f"p{number}", ts=number) for number in range(4)],
+        groups=part("groups", "a", "b", ts=1),
     )
 
-    for workload in wanted:
-        result = run_workload(
-            workload,
-            ReportedMeter(),
-            rounds=1,
-            workspace=workspace,
-            settle=lambda: None,
-            announce=lambda _step: None,
-        )
-        assert result.counted[0][workloads.OURS].usage.seconds > 0, workload.name
+
+def test_every_task_is_run_and_its_answers_are_compared(started, tmp_path):
+    rows = write_rows(tmp_path)
+    peers = [started(workloads.OURS, "deltalake"), started(workloads.DELTALAKE, "deltalake")]
+    arena = workloads.Arena(peers, tmp_path / "data", tmp_path / "workspace")
+    wanted = {
+        workloads.bulk_load(arena, rows.all, rows.count): 1,
+        workloads.upsert(arena, rows, 10): 1,
+        workloads.delete(arena, rows): 1,
+        workloads.overwrite(arena, rows): 1,
+        workloads.snapshot_read(arena, rows): 0,
+        workloads.change_read(arena, rows): 0,
+        workloads.time_travel(arena, rows): 0,
+        workloads.undo(arena, rows): 0,
+        workloads.reclaim(arena, rows, groups=1, versions=3): 0,
+        workloads.recovery(arena, rows, tasks=1): 0,
+    }
+
+    for workload, files_written in wanted.items():
+        result = measured(workload, arena)
+
+        for run in result.counted[0].values():
+            assert run.usage.seconds > 0
+            assert run.written.files == files_written, workload.name
+
+
+def test_peers_that_come_to_different_rows_are_not_compared(started, tmp_path):
+    rows = write_rows(tmp_path)
+    ours, other = started(workloads.OURS, "deltalake"), started(workloads.DELTALAKE, "deltalake")
+    arena = workloads.Arena([ours, other], tmp_path / "data", tmp_path / "workspace")
+    act = other.ask
+    other.ask = lambda verb, **needs: act(
+        verb, **needs | ({"rows": Load(path=rows.keys)} if "rows" in needs else {})
+    )
+
+    with pytest.raises(ValueError, match=r"'Holdfast' gave .* 'deltalake' gave"):
+        measured(workloads.bulk_load(arena, rows.all, rows.count), arena)
+
+
+def test_only_goals_that_name_a_peer_of_the_run_are_set(started, tmp_path):
+    peers = [started(name, "nobody") for name in (workloads.OURS, workloads.HUDI, workloads.DELTA)]
+    arena = workloads.Arena(peers, tmp_path / "data", tmp_path / "workspace")
+
+    goals = workloads.upsert(arena, write_rows(tmp_path), 10).goals
+
+    assert [(goal.compared_with, round(goal.at_most, 2)) for goal in goals] == [
+        (workloads.HUDI, 0.33),
+        (workloads.DELTA, 1.0),
+    ]
+
+
+def measured(workload, arena):
+    return run_workload(
+        workload,
+        ReportedMeter(),
+        rounds=1,
+        workspace=arena.workspace,
+        settle=lambda: None,
+        announce=lambda _step: None,
+    )
