@@ -29,7 +29,9 @@ def test_every_command_explains_itself_with_an_example_and_has_the_shared_option
     result = run(*words, "--help")
 
     assert result.exit_code == 0
-    about, options = ("", ()) if words[0] in WITHOUT_PATH else (" lake/trips", ("--storage-option KEY=VALUE",))
+    about, options = (
+        ("", ()) if words[0] in WITHOUT_PATH else (" lake/trips", ("--storage-option KEY=VALUE",))
+    )
     assert f"Example: holdfast {' '.join(words)}{about}" in result.stdout
     for option in ("--json", "--debug", *options):
         assert option in result.stdout
