@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from harness.guides import Guide
 from harness.spark_cluster import spark_cluster
 
 pytestmark = pytest.mark.spark
@@ -48,3 +49,9 @@ def test_a_table_is_written_corrected_and_read_by_two_workers(cluster, tmp_path)
 
     assert "told" in ran.stdout, ran.stderr[-5000:]
     assert cluster.workers_that_ran() == 2
+
+
+def test_the_guide_to_clusters_runs(cluster, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    Guide("docs/cluster.md", ports={"7077": str(cluster.port)}, environment=cluster.environment).run()

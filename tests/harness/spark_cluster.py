@@ -43,7 +43,9 @@ class Cluster:
         return [
             int(pid)
             for worker in self.workers
-            for pid in Path(f"/proc/{worker}/task/{worker}/children").read_text().split()
+            # Each thread has children of its own.
+            for thread in Path(f"/proc/{worker}/task").iterdir()
+            for pid in (thread / "children").read_text().split()
         ]
 
     def workers_that_ran(self) -> int:

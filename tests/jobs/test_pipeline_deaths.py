@@ -17,7 +17,7 @@ from holdfast.timeline.timeline import load_timeline
 
 SEED = int(os.environ.get("HOLDFAST_SEED", "20261116"))
 KILLS = 3
-FILES = 60
+FILES = 24
 ROWS = 20
 
 PIPELINE = """
@@ -65,7 +65,7 @@ def _ingested(folder):
 
 
 def _wait(process, folder, *, more_than):
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while _ingested(folder) <= more_than:
         assert process.poll() is None, "the pipeline ended"
         assert time.monotonic() < deadline, "the pipeline does not get on"
