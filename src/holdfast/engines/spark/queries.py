@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 import sqlglot
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has no stubs
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -85,7 +86,7 @@ class SparkEngine:
         """All segments as one scan; None if a column has types that do not fit together."""
         try:
             return self._read(segments)
-        except PySparkException:
+        except (PySparkException, Py4JJavaError):  # The latter where Spark has no Python name for its error.
             return None
 
     def _read(self, segments: Sequence[Segment]) -> DataFrame:
