@@ -135,6 +135,15 @@ class _Service:
             str(folder / "serve.yaml"),
         ]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        self._connection = http.client.HTTPConnection("127.0.0.1", self._broker)
+        try:
+            self._fill()
+        except BaseException:
+            self.stop(folder)
+            raise
+
+    def _fill(self) -> None:
+        assert self._process is not None
         assert self._process.stdout is not None
         self._process.stdout.readline()  # It prints where it listens once it does.
         table = {"tableName": "orders", "tableType": "OFFLINE", "segmentsConfig": {"replication": "1"}}
@@ -142,19 +151,20 @@ class _Service:
             _post(self._controller, path, json.dumps(document).encode())
         for segment in self._segments:
             _upload(self._controller, segment)
-        self._connection = http.client.HTTPConnection("127.0.0.1", self._broker)
-        while self._answer("SELECT count(*) FROM orders")["numSegmentsQueried"] < len(self._segments):
+        # The broker hears of the table, and of each segment, a moment after the controller.
+        while self._answer("SELECT count(*) FROM orders").get("numSegmentsQueried", 0) < len(self._segments):
             time.sleep(0.05)
 
     def ask(self, sql: str) -> list[Any]:
-        rows: list[Any] = self._answer(sql)["resultTable"]["rows"]
+        answer = self._answer(sql)
+        assert answer["exceptions"] == [], answer["exceptions"]
+        rows: list[Any] = answer["resultTable"]["rows"]
         return rows
 
     def _answer(self, sql: str) -> dict[str, Any]:
         body = json.dumps({"sql": sql})
         self._connection.request("POST", "/query/sql", body, {"Content-Type": "application/json"})
         answer: dict[str, Any] = json.loads(self._connection.getresponse().read())
-        assert answer["exceptions"] == [], answer["exceptions"]
         return answer
 
     def stop(self, _: Path) -> None:

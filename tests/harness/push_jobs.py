@@ -6,6 +6,7 @@ python -m harness.push_jobs CONTROLLER TABLE NUMBER [OPTIONS]     pushes the row
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -21,6 +22,8 @@ from harness.push_client import PushedTable
 from holdfast.config.push_job import PushJob, SegmentSizing
 from holdfast.jobs.push import run_push_job
 from holdfast.jobs.reports import PushReport
+
+_TESTS = Path(__file__).resolve().parent.parent
 
 ROWS = 6
 SEGMENT_ROWS = 2
@@ -79,7 +82,11 @@ class JobProcess:
     def __init__(self, controller: str, table: str, number: int, **options: Any) -> None:
         command = [sys.executable, "-m", "harness.push_jobs", controller, table, str(number)]
         self._process = subprocess.Popen(
-            [*command, json.dumps(options)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [*command, json.dumps(options)],
+            env=os.environ | {"PYTHONPATH": str(_TESTS)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
 
     def signal(self, number: signal.Signals) -> None:
