@@ -122,6 +122,8 @@ class Holder:
 
 
 def main() -> None:
+    # A shell that runs the tests in the background makes everything below it ignore the signal.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     controller, table, number, options = sys.argv[1:]
     report = push(controller, table, int(number), **json.loads(options))
     sys.stdout.write(json.dumps({"entry": report.entry_id, "rows": report.rows}))
