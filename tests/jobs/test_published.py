@@ -206,9 +206,7 @@ def test_a_push_whose_entry_is_gone_is_known_to_be_served(tmp_path, running):
     lake = PushedLake(tmp_path, running, segments={"replacedSegmentsRetentionPeriod": "0s"})
     lake.commit_and_push()
     lake.commit_and_push()
-    for _ in range(3):
-        lake.run_retention()
-    assert lake.served.entries() == {}
+    lake.run_retention_until(lambda: lake.served.entries() == {})
     lake.lake.undo()
 
     [plan] = plan_reverts(lake.opened)

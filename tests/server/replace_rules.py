@@ -62,6 +62,8 @@ class ReplaceRules:
             "state": "IN_PROGRESS",
             "timestamp": loaded.entries()[entry]["timestamp"],
             "autoCompleteLineageEntry": False,
+            "actor": loaded.entries()[entry]["actor"],
+            "leaseExpiresAt": None,
         }
         assert loaded.upload("b").status_code == 200
         assert loaded.visible() == {"a"}

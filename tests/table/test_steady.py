@@ -1,10 +1,12 @@
-"""A table that another program upgraded after we opened it: nothing is read from it, nothing written."""
+"""Reading while the timeline changes, and a table that another program upgraded after we opened it."""
 
 import pyarrow as pa
 import pytest
 
 import holdfast
-from holdfast.errors import UnsupportedTable
+from holdfast.errors import TableDamaged, UnsupportedTable
+from holdfast.model.names import instant_file
+from holdfast.table.steady import read_steadily
 
 ROWS = pa.table({"id": ["a"], "city": ["paris"], "fare": [1.0]})
 ACTS = {
@@ -38,3 +40,18 @@ def test_a_table_that_was_upgraded_since_it_was_opened_is_refused_and_stays_as_i
         ACTS[act](table)
 
     assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == before
+
+
+def test_a_reader_keeps_up_with_commits_that_leave_the_timeline_one_by_one(tmp_path):
+    table = holdfast.create_table(str(tmp_path), name="trips", record_key="id", partition_by="city")
+    newest = [table.insert(ROWS).instant for _ in range(12)][-1]
+    store = table._opened.store
+
+    def read(timeline):
+        oldest, *others = timeline.completed_commits
+        if not others:
+            return oldest.time
+        store.delete(instant_file(oldest.time, oldest.action, oldest.state))
+        raise TableDamaged("a completed instant's file is missing")
+
+    assert read_steadily(store, read) == newest

@@ -267,6 +267,8 @@ class Router:
     def take_segments(self, table: str, names: Iterable[str]) -> Lease:
         """Any segments of the table, hidden ones included."""
         self._check_connected()
+        if table not in self.tables():
+            self.refresh()  # Whoever names segments has heard of the table, perhaps before this router.
         with self._lock:
             lease = self._leased({table: self._current(table)})
         try:

@@ -12,7 +12,8 @@ from holdfast.timeline.timeline import Timeline, load_timeline
 
 T = TypeVar("T")
 
-_ATTEMPTS = 5
+_ATTEMPTS = 100
+"""Each follows a change of the timeline. Archiving takes commits away one by one, and many at a time."""
 
 
 def timeline_and_ledger(table: OpenTable) -> tuple[Timeline, LedgerState]:
