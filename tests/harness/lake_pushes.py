@@ -61,15 +61,6 @@ class PushedLake:
             type="OFFLINE",
         )
         assert answer.status_code == 200, answer.text
-
-    def run_retention_until(self, is_done: Callable[[], bool]) -> None:
-        """Again and again: files wait until the broker has moved on, and their entry waits for them."""
-        for _ in range(100):
-            self.run_retention()
-            if is_done():
-                return None
-            time.sleep(0.05)
-        raise AssertionError("retention has not come so far")
         self.entries.append(answer.json()["segmentLineageEntryId"])
         assert self.served.upload(name).status_code == 200
         return Push(
@@ -102,3 +93,12 @@ class PushedLake:
             "/periodictask/run", taskname="RetentionManager", tableName=self.served.name, type="OFFLINE"
         )
         assert answer.status_code == 200, answer.text
+
+    def run_retention_until(self, is_done: Callable[[], bool]) -> None:
+        """Again and again: files wait until the broker has moved on, and their entry waits for them."""
+        for _ in range(100):
+            self.run_retention()
+            if is_done():
+                return None
+            time.sleep(0.05)
+        raise AssertionError("retention has not come so far")

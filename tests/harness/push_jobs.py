@@ -83,7 +83,7 @@ class JobProcess:
         command = [sys.executable, "-m", "harness.push_jobs", controller, table, str(number)]
         self._process = subprocess.Popen(
             [*command, json.dumps(options)],
-            env=os.environ | {"PYTHONPATH": str(_TESTS)},
+            env=os.environ | {"PYTHONPATH": os.pathsep.join([str(_TESTS), *sys.path])},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
