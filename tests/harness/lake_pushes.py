@@ -99,6 +99,6 @@ class PushedLake:
         for _ in range(100):
             self.run_retention()
             if is_done():
-                return None
+                return
             time.sleep(0.05)
         raise AssertionError("retention has not come so far")
