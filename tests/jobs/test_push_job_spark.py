@@ -159,20 +159,20 @@ def test_a_data_frame_is_pushed_by_a_mapping(spark, running, table):
     assert report.gates[0].passed
 
 
-def _dies_once(batches):
-    """Gives half its rows, then kills its process, the first time."""
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    for number, batch in enumerate(batches):
-        if number == 3 and context.attemptNumber() == 0 and context.partitionId() == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
-        yield batch
-
-
 @pytest.mark.skipif("SPARK_REMOTE" in os.environ, reason="workers of a server are not ours to kill")
 def test_a_worker_that_is_killed_while_it_builds_leaves_one_copy_of_each_row(spark, running, table):
     """Readers see the old snapshot or the new one all the while, and nothing else."""
+
+    def dies_once(batches):
+        """Gives half its rows, then kills its process, the first time."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        for number, batch in enumerate(batches):
+            if number == 3 and context.attemptNumber() == 0 and context.partitionId() == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield batch
+
     run_push_job(
         job_of(running.controller_url, table.name), frame=spark.range(4).selectExpr("id", "1 AS snapshot")
     )
@@ -189,7 +189,7 @@ def test_a_worker_that_is_killed_while_it_builds_leaves_one_copy_of_each_row(spa
     try:
         report = run_push_job(
             job_of(running.controller_url, table.name, sizing=SegmentSizing(rows=2000)),
-            frame=rows.mapInArrow(_dies_once, rows.schema),
+            frame=rows.mapInArrow(dies_once, rows.schema),
         )
     finally:
         spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
@@ -207,14 +207,13 @@ def test_a_worker_that_is_killed_while_it_builds_leaves_one_copy_of_each_row(spa
     )
 
 
-def _sleeps(batches):
-    for batch in batches:
-        time.sleep(60)
-        yield batch
-
-
 @pytest.mark.skipif("SPARK_REMOTE" in os.environ, reason="a server goes on with what it is doing")
 def test_a_signal_while_segments_are_built_stops_spark_and_leaves_nothing(spark, running, table):
+    def sleeps(batches):
+        for batch in batches:
+            time.sleep(60)
+            yield batch
+
     rows = spark.range(0, 4, 1, 2).selectExpr("id", "1 AS snapshot")
     began, sent = time.monotonic(), []
 
@@ -226,7 +225,7 @@ def test_a_signal_while_segments_are_built_stops_spark_and_leaves_nothing(spark,
     with pytest.raises(Terminated):
         run_push_job(
             job_of(running.controller_url, table.name),
-            frame=rows.mapInArrow(_sleeps, rows.schema),
+            frame=rows.mapInArrow(sleeps, rows.schema),
             announce=announce,
         )
 

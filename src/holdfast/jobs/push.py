@@ -10,9 +10,9 @@ interrupted; what a killed one leaves, the next one takes back.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _PROGRESS_MS = 500
-_CANCEL_SECONDS = 10
+_CANCEL_AGAIN_S = 0.5
 
 
 def run_push_job(
@@ -178,8 +178,6 @@ class _Run:
     seconds: dict[str, float] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     cleaned: list[CleanedUp] = field(default_factory=list)
-    cancel: list[Callable[[], None]] = field(default_factory=list)
-    """How to stop what Spark is doing."""
 
     @property
     def target(self) -> Target:
@@ -254,11 +252,6 @@ class _Run:
 
     def take_back(self, error: BaseException) -> None:
         """Undo everything that was not published; what cannot be undone now is left to the next run."""
-        for cancel in self.cancel:
-            # In a thread of its own: this one may have been torn away from its talk with Spark.
-            stopping = threading.Thread(target=cancel, name="holdfast-push-cancel", daemon=True)
-            stopping.start()
-            stopping.join(_CANCEL_SECONDS)
         is_tidy = True
         for push in self.pushes:
             url = push.target.client.url
@@ -304,7 +297,6 @@ class _Run:
         from holdfast.engines.spark.segments import build_on_spark, fitted_frame
 
         jobs = Jobs()
-        self.cancel.append(lambda: jobs.cancel(spark))
         progress = self.clock.every_ms(
             _PROGRESS_MS, lambda: self.announce("build", *tasks_of(spark)), name="holdfast-push-progress"
         )
@@ -312,12 +304,13 @@ class _Run:
         separator = self.job.input.list_separator if isinstance(self.job.input, FileInput) else ";"
         try:
             rows = fitted_frame(frame(spark), fields, columns=self.job.columns, separator=separator)
-            built = build_on_spark(
-                rows, self._request(), self.location, tasks=self.job.parallelism, jobs=jobs
+            request, tasks = self._request(), self.job.parallelism
+            built = _beside(
+                lambda: build_on_spark(rows, request, self.location, tasks=tasks, jobs=jobs),
+                cancel=lambda: jobs.cancel(spark),
             )
         finally:
             progress.stop()
-        self.cancel.clear()
         counted = {one.path for one in built}
         # Attempts of tasks that failed, or that another attempt overtook.
         others = [p for p in run_files(self.store, self.target.table, self.record.run) if p not in counted]
@@ -431,3 +424,21 @@ class _Run:
             yield
         finally:
             self.seconds[name] = round(time.monotonic() - began, 3)
+
+
+def _beside(build: Callable[[], list[BuiltSegment]], *, cancel: Callable[[], None]) -> list[BuiltSegment]:
+    """Build on a thread of its own: a signal that cut off a call to the JVM would break the connection.
+
+    When it is interrupted, the block ends only after what Spark was doing.
+    """
+    with ThreadPoolExecutor(1, thread_name_prefix="holdfast-push") as pool:
+        building = pool.submit(build)
+        try:
+            return building.result()
+        except BaseException:
+            with undisturbed():
+                while not building.done():
+                    # A job that is being planned is missed.
+                    cancel()
+                    wait([building], timeout=_CANCEL_AGAIN_S)
+            raise
