@@ -4,8 +4,10 @@ import uuid
 
 import pytest
 
+from harness.catalogs import with_table
 from holdfast.push.metastore.zookeeper import ZookeeperMetastore
 from push.test_catalog import *  # noqa: F403  # the same tests, over another store
+from push.test_catalog_tables import *  # noqa: F403
 
 
 @pytest.fixture
@@ -15,3 +17,8 @@ def metastore(zookeeper):
     )
     yield store
     store.close()
+
+
+@pytest.fixture
+def catalog(metastore):
+    return with_table(metastore)

@@ -77,6 +77,8 @@ def test_a_push_through_one_controller_is_seen_through_both_brokers(client, seco
     table = make_table(client)
     other = Client(second)
     table.push([], ["a"])
+    # A broker counts once it has heard of the table.
+    assert other.sql(f"SELECT 1 FROM {table.name}", queryOptions="minSnapshotEpoch=1")["exceptions"] == []
     entry = table.started(["a"], ["b"])
     table.upload("b", rows=5)
 
