@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 import sqlglot
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has no stubs
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
