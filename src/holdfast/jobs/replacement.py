@@ -27,13 +27,14 @@ from holdfast.errors import (
     OutcomeUnknown,
     StorageUnavailable,
 )
-from holdfast.format.segments import ColumnDescription, Creation, SegmentDescription
+from holdfast.format.segments import Creation, SegmentDescription
 from holdfast.jobs.reports import GateResult
 from holdfast.jobs.service import ServiceClient, segments_path
 from holdfast.model.pushes import PUSH_RUN
 from holdfast.model.segment import ColumnRange
 from holdfast.push.archives import BatchSegment, pack_batch, whole_crc
 from holdfast.push.segment_task import BuiltSegment
+from holdfast.push.segments import column_descriptions
 
 log = logging.getLogger(__name__)
 
@@ -344,7 +345,7 @@ class Replacement:
 
 def described(target: Target, built: BuiltSegment) -> SegmentDescription:
     """What the service is told about a segment."""
-    fields = target.schema.fields.values()
+    ranges = {name: ColumnRange(*ends) for name, ends in built.ranges.items()}
     return SegmentDescription(
         name=built.name,
         table=target.table,
@@ -352,16 +353,7 @@ def described(target: Target, built: BuiltSegment) -> SegmentDescription:
         time_column=target.config.time_column,
         start_ms=built.start_ms,
         end_ms=built.end_ms,
-        columns=tuple(
-            ColumnDescription(
-                name=one.name,
-                type=one.type.value,
-                kind=one.kind.value,
-                is_single=not one.is_array,
-                range=ColumnRange(*built.ranges[one.name]) if one.name in built.ranges else None,
-            )
-            for one in fields
-        ),
+        columns=column_descriptions(target.schema, ranges),
     )
 
 

@@ -1,10 +1,12 @@
-"""Segments: their values, and which names are accepted."""
+"""Segments: their values, how they are described, and which names are accepted."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from urllib.parse import quote_plus
 
+from holdfast.config.push_schema import Schema
 from holdfast.errors import InvalidRequest
+from holdfast.format.segments import ColumnDescription
 from holdfast.model.segment import ColumnRange, Segment
 
 __all__ = [
@@ -12,6 +14,7 @@ __all__ = [
     "Segment",
     "check_segment_name",
     "check_segment_names",
+    "column_descriptions",
     "encoded_name",
 ]
 
@@ -19,6 +22,20 @@ __all__ = [
 _REFUSED = re.compile(r'[\\/:*?"<>|,\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]')
 _MAX_ENCODED = 180
 """Together with the longest ending in the deleted area this stays a file name on every disk."""
+
+
+def column_descriptions(schema: Schema, ranges: Mapping[str, ColumnRange]) -> tuple[ColumnDescription, ...]:
+    """The columns of a segment as its metadata tells them; those without a known range have none."""
+    return tuple(
+        ColumnDescription(
+            name=one.name,
+            type=one.type.value,
+            kind=one.kind.value,
+            is_single=not one.is_array,
+            range=ranges.get(one.name),
+        )
+        for one in schema.fields.values()
+    )
 
 
 def check_segment_name(name: str) -> None:

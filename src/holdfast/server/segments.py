@@ -7,11 +7,12 @@ from typing import Any, BinaryIO, cast
 
 from holdfast.config.server import Role
 from holdfast.errors import InvalidRequest
-from holdfast.format.segments import ColumnDescription, Creation, SegmentDescription, segment_record
+from holdfast.format.segments import Creation, SegmentDescription, segment_record
 from holdfast.format.znode import decode_record
 from holdfast.model.segment import Segment
 from holdfast.push.archives import pack_segment
 from holdfast.push.paths import external_view_path
+from holdfast.push.segments import column_descriptions
 from holdfast.server.auth import Access
 from holdfast.server.endpoints import (
     DATABASE_HEADER,
@@ -184,16 +185,7 @@ def _packed(service: Service, call: Call, segment: Segment, source: BinaryIO) ->
         time_column=service.catalog.table(table).time_column,
         start_ms=segment.start_ms,
         end_ms=segment.end_ms,
-        columns=tuple(
-            ColumnDescription(
-                name=one.name,
-                type=one.type.value,
-                kind=one.kind.value,
-                is_single=not one.is_array,
-                range=segment.columns.get(one.name),
-            )
-            for one in schema.fields.values()
-        ),
+        columns=column_descriptions(schema, segment.columns),
     )
     spool = cast("BinaryIO", tempfile.SpooledTemporaryFile(max_size=_SPOOLED_BYTES))  # noqa: SIM115
     creation = Creation(segment.crc, segment.created_ms)
