@@ -318,7 +318,9 @@ def test_a_name_that_is_not_utf_8_is_refused(target):
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"PK\3\4zip", b"\x1f\x8b", gzip.compress(b""), gzip.compress(b"x" * 600)]
+    "content",
+    [b"", b"PK\3\4zip", b"\x1f\x8b", gzip.compress(b""), gzip.compress(b"x" * 600)],
+    ids=["nothing", "zip", "gzip's magic alone", "nothing in gzip", "no tar in gzip"],
 )
 def test_what_is_no_archive_is_refused(content, target):
     refused(io.BytesIO(content), target, "not gzip|not a tar|cut off|damaged")
