@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 MATRIX := oldest default newest
 PARALLEL := --numprocesses=logical --maxprocesses=4
 
-.PHONY: run test test-deep explore test-matrix test-zookeeper zookeeper chaos push-chaos interop interop-jars lint bench bench-growth bench-peers lock preflight clean
+.PHONY: run test test-deep explore test-matrix test-zookeeper zookeeper test-avro avro chaos push-chaos interop interop-jars lint bench bench-growth bench-peers lock preflight clean
 
 run: preflight $(READY)
 	@$(BIN)/python examples/story.py
@@ -50,6 +50,13 @@ $(ZOOKEEPER):
 	@test "$$(id -u)" = 0 && command -v apt-get > /dev/null || { echo "holdfast: ZooKeeper is needed; install Debian's package zookeeper, or run this as root on Debian" >&2; exit 1; }
 	@echo "Installing Debian's ZooKeeper (once, a minute) ..."
 	@apt-get update -qq && apt-get install -qq --no-install-recommends zookeeper > /dev/null
+
+# Avro sources, with Spark's package for them, which Maven fetches.
+test-avro: avro
+	HOLDFAST_AVRO=$$(PYTHONPATH=. $(BIN)/python tests/avro/jar.py) $(BIN)/pytest tests/avro
+
+avro: preflight $(READY)
+	@PYTHONPATH=. $(BIN)/python tests/avro/jar.py
 
 # Four writers, killed and stopped at random for two minutes. HOLDFAST_SEED and HOLDFAST_CHAOS_SECONDS choose.
 chaos: preflight $(READY)

@@ -105,7 +105,8 @@ def unreadable(error: Exception, file_format: str) -> InvalidRequest:
     """What Spark found wrong before it read a row."""
     raised = getattr(error, "java_exception", None)
     cause = str(error if raised is None else raised.getMessage()).strip().partition("\n")[0]
-    hint = f"Avro needs Spark's package {_AVRO}" if file_format.lower() == "avro" else ""
+    is_avro_missing = file_format.lower() == "avro" and "find data source" in cause
+    hint = f"Avro needs Spark's package {_AVRO}" if is_avro_missing else ""
     return InvalidRequest("Spark cannot read the source", format=file_format, cause=cause, hint=hint)
 
 
