@@ -31,7 +31,7 @@ from holdfast.format.ledger_entries import EntryKind, decode_entry
 from holdfast.host import Liveness
 from holdfast.model.instant import InstantTime
 from holdfast.model.names import LEDGER_FOLDER
-from holdfast.model.reports import Commit
+from holdfast.model.reports import Commit, Severity
 from holdfast.services.archive import archive_after_recovery
 from holdfast.services.clean import clean
 from holdfast.services.leases import lease
@@ -39,6 +39,7 @@ from holdfast.services.restore import restore
 from holdfast.services.rollback import recover
 from holdfast.services.savepoints import create_savepoint, delete_savepoint
 from holdfast.services.undo import undo
+from holdfast.services.verify import verify
 from holdfast.storage.store import Store
 from holdfast.table.restoring import pending_restore
 from holdfast.timeline.timeline import load_timeline
@@ -637,6 +638,30 @@ INGESTING = (
     Scenario("runs of a pipeline that archive", _four_commits, (_ingesting, _archiving_ingest), first=_FOUR),
 )
 
+
+def _verify(world: World) -> object:
+    """Whoever verifies a sound table finds no damage, whatever the others are about."""
+    report = verify(world.open())
+    damage = [finding for finding in report.findings if finding.severity is Severity.DAMAGE]
+    assert not damage, f"a sound table is called damaged: {damage}"
+    return report
+
+
+VERIFYING = tuple(
+    Scenario(name, start, actors, first=_FOUR)
+    for name, start, actors in (
+        ("verify and writer", _four_commits, (_verify, _first)),
+        ("verify and sharing writers", _four_commits, (_verify, _sharing(_first), _sharing(_in_rome))),
+        ("verify and archive", _four_commits, (_verify, _archive)),
+        ("verify and clean", _four_commits, (_verify, _clean_versions)),
+        ("verify and undo", _four_commits, (_verify, _undo)),
+        ("verify and restore", _four_commits, (_verify, _restore)),
+        ("verify and rollback", _four_and_dead, (_verify, _roll_back)),
+        ("verify and savepoint", _four_commits, (_verify, _savepoint)),
+        ("verify, clean and archive", _four_commits, (_verify, _clean_versions, _archive)),
+    )
+)
+
 SCENARIOS = (
-    *ONE_WRITER, *MANY_WRITERS, *TAKING_BACK, *RESTORING, *CLEANING, *ARCHIVING, *INGESTING,
+    *ONE_WRITER, *MANY_WRITERS, *TAKING_BACK, *RESTORING, *CLEANING, *ARCHIVING, *INGESTING, *VERIFYING,
 )  # fmt: skip

@@ -5,6 +5,7 @@ import pytest
 
 import holdfast
 from holdfast.errors import TableDamaged, UnsupportedTable
+from holdfast.model.instant import Action, State
 from holdfast.model.names import instant_file
 from holdfast.table.steady import read_steadily
 
@@ -19,6 +20,7 @@ ACTS = {
     "savepoint": lambda table: table.savepoint(),
     "undo": lambda table: table.undo(),
     "roll back": lambda table: table.roll_back_failed_writes(),
+    "verify": lambda table: table.verify(),
 }
 
 
@@ -55,3 +57,24 @@ def test_a_reader_keeps_up_with_commits_that_leave_the_timeline_one_by_one(tmp_p
         raise TableDamaged("a completed instant's file is missing")
 
     assert read_steadily(store, read) == newest
+
+
+def test_a_reader_looks_again_if_a_rollback_was_archived_meanwhile(tmp_path):
+    table = holdfast.create_table(str(tmp_path), name="trips", record_key="id", partition_by="city")
+    table.insert(ROWS)
+    table.insert(ROWS)
+    table.undo()
+    store = table._opened.store
+
+    def read(timeline):
+        for instant in timeline.instants:
+            if instant.action is Action.ROLLBACK:
+                store.delete(instant_file(instant.time, instant.action, instant.state))
+                raise TableDamaged("a completed instant's file is missing")
+        return "read"
+
+    rollback = next(i for i in table.timeline() if i.action is Action.ROLLBACK)
+    for state in (State.REQUESTED, State.INFLIGHT):
+        store.delete(instant_file(rollback.time, rollback.action, state))
+
+    assert read_steadily(store, read) == "read"

@@ -6,7 +6,10 @@ read: a writer makes itself known before it writes anything else, so an
 instant that nobody knows then is nobody's.
 """
 
+from __future__ import annotations
+
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 
 from holdfast.concurrency.heartbeats import decode_beat
 from holdfast.concurrency.locks.file import FILE_NAME, FileForm
@@ -25,7 +28,7 @@ from holdfast.model.names import (
 )
 from holdfast.model.reports import Finding, FindingKind, Severity, VerifyReport
 from holdfast.services.fates import Fate, Fates
-from holdfast.services.verify_files import check_files, list_files
+from holdfast.services.verify_files import ListedFiles, check_files, list_files
 from holdfast.services.verify_instants import (
     LOOK_CLOSER,
     REPAIR_MOVES,
@@ -41,8 +44,9 @@ from holdfast.storage.store import Store, read_or_none
 from holdfast.table.markers import instants_with_markers
 from holdfast.table.opened import OpenTable
 from holdfast.table.pushes import push_record, push_records
+from holdfast.table.steady import read_steadily
 from holdfast.timeline.ledger import LedgerState
-from holdfast.timeline.timeline import Timeline, load_timeline
+from holdfast.timeline.timeline import Timeline
 
 _CLOCKS_DIFFER_MS = 60_000
 _RANK = {Severity.DAMAGE: 0, Severity.WARNING: 1, Severity.INFO: 2}
@@ -72,17 +76,31 @@ def verify(table: OpenTable) -> VerifyReport:
 
 
 def _look(table: OpenTable) -> VerifyReport:
-    store = table.store
-    files = list_files(store)
-    marked = instants_with_markers(store)
+    files = list_files(table.store)
+    marked = instants_with_markers(table.store)
     writers = _Writers(table)
-    before = _ledger_state(table)
-    timeline = load_timeline(store)
+    state = _ledger_state(table)
+    earlier = _Earlier(files, marked, writers, state)
+    return read_steadily(table.store, lambda timeline: _found(table, earlier, timeline))
+
+
+@dataclass(frozen=True)
+class _Earlier:
+    """What was looked at before the timeline."""
+
+    files: ListedFiles
+    marked: tuple[InstantTime, ...]
+    writers: _Writers
+    state: LedgerState
+
+
+def _found(table: OpenTable, earlier: _Earlier, timeline: Timeline) -> VerifyReport:
+    store, before, writers = table.store, earlier.state, earlier.writers
     told = read_instants(table, timeline, before)
     fates = Fates(timeline, _ledger_state(table), told.undone, frozenset(told.plans.values()))
     of_files, files_checked = check_files(
         store,
-        files,
+        earlier.files,
         fates,
         torn=frozenset(instant.time for instant in told.torn),
         readable=_readable(timeline, told.torn, fates),
@@ -98,7 +116,7 @@ def _look(table: OpenTable) -> VerifyReport:
         *unfinished(timeline, told, fates),
         *restores(timeline, fates.state),
         *_pending(timeline, before, fates, writers),
-        *_stale_markers(marked, fates, writers),
+        *_stale_markers(earlier.marked, fates, writers),
         *_stale_heartbeats(fates, writers),
         *_locks(table),
         *_pushes(table, fates),

@@ -4,7 +4,7 @@ Files are handled as columns: a table may have a million of them.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -180,15 +180,25 @@ def _without_footer(
     store: Store, view: View, files: ListedFiles, *, leave_out: set[str]
 ) -> Iterator[Finding]:
     present = view.slices["path"].filter(pc.is_in(view.slices["path"], files.paths))
-    pieces = (present.slice(at, _PIECE_FILES) for at in range(0, len(present), _PIECE_FILES))
+    pieces = [present.slice(at, _PIECE_FILES) for at in range(0, len(present), _PIECE_FILES)]
 
     def ending_badly(piece: pa.ChunkedArray) -> list[str]:
         return [p for p in piece.to_pylist() if p not in leave_out and not _ends_well(store, p)]
 
+    for paths in _each(ending_badly, pieces):
+        for path in paths:
+            yield _truncated(path, "it does not end as a Parquet file does")
+
+
+def _each(
+    read: Callable[[pa.ChunkedArray], list[str]], pieces: Sequence[pa.ChunkedArray]
+) -> Iterator[list[str]]:
+    """Several pieces at a time; a single one needs no threads."""
+    if len(pieces) <= 1:
+        yield from map(read, pieces)
+        return
     with ThreadPoolExecutor(_READERS, thread_name_prefix="holdfast-verify") as readers:
-        for paths in readers.map(ending_badly, pieces):
-            for path in paths:
-                yield _truncated(path, "it does not end as a Parquet file does")
+        yield from readers.map(read, pieces)
 
 
 def _ends_well(store: Store, path: str) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from holdfast.errors import SnapshotExpired, TableDamaged
+from holdfast.model.instant import Instant
 from holdfast.storage.store import Store
 from holdfast.table.opened import OpenTable
 from holdfast.table.properties_file import read_settings
@@ -35,13 +36,20 @@ def read_steadily(store: Store, read: Callable[[Timeline], T]) -> T:
             return read(timeline)
         except (SnapshotExpired, TableDamaged) as error:
             now = _current(store)
-            then_seen, now_seen = set(timeline.completed_commits), set(now.completed_commits)
-            # A clean follows newer commits; nobody takes back a commit by adding one.
-            is_steady = then_seen == now_seen if isinstance(error, SnapshotExpired) else then_seen <= now_seen
+            if isinstance(error, SnapshotExpired):
+                # A clean follows newer commits.
+                is_steady = timeline.completed_commits == now.completed_commits
+            else:
+                # Nothing goes because something was added. Rollbacks and the like are archived, too.
+                is_steady = _completed(timeline) <= _completed(now)
             if is_steady:
                 raise
             timeline = now
     return read(timeline)
+
+
+def _completed(timeline: Timeline) -> set[Instant]:
+    return {instant for instant in timeline.instants if instant.is_completed}
 
 
 def _current(store: Store) -> Timeline:
