@@ -35,6 +35,7 @@ from holdfast.engines.spark.session import local_session
 ROOT = Path(__file__).resolve().parent.parent
 HOME = Path(sys.argv[1]).resolve() if sys.argv[1:] else ROOT / "build" / "story"
 LAKE = "lake/trips"
+CONTROLLER, BROKER = 9000, 8099
 COMMAND = [sys.executable, "-m", "holdfast"]
 BY_CITY = (
     "SELECT city, count(*) AS trips, round(sum(fare), 2) AS fares FROM trips GROUP BY city ORDER BY city"
@@ -147,14 +148,14 @@ def main() -> None:
     console.print(f"hudi-rs opens the same folder and counts {seen:,} trips")
     assert seen == rows() == 540_000
     spark.stop()
-    farewell(time.monotonic() - began)
+    farewell(ports, time.monotonic() - began)
 
 
 class Ports:
     """Where the service listens: the usual ports, or free ones if somebody has these."""
 
     def __init__(self) -> None:
-        self.controller, self.broker = free_port(9000), free_port(8099)
+        self.controller, self.broker = free_port(CONTROLLER), free_port(BROKER)
 
     @property
     def controller_url(self) -> str:
@@ -284,7 +285,7 @@ def kill_session(session: int) -> None:
                     os.kill(int(entry.name), signal.SIGKILL)
 
 
-def farewell(seconds: float) -> None:
+def farewell(ports: Ports, seconds: float) -> None:
     here = os.path.relpath(HOME, ROOT)
     command = os.path.relpath(Path(sys.executable).with_name("holdfast"), HOME)
     grid = Grid(box=None, padding=(0, 2), show_header=False)
@@ -297,12 +298,14 @@ def farewell(seconds: float) -> None:
     console.print()
     console.print(Panel.fit(grid, title=f"everything held, in {seconds:.0f} s", style="green"))
     console.print(f"Go on from here:  [bold]cd {here}[/]")
+    at_controller = "" if ports.controller == CONTROLLER else f" --controller {ports.controller_url}"
+    at_broker = "" if ports.broker == BROKER else f" --broker {ports.broker_url}"
     for further in (
         f"timeline show {LAKE}",
         f"show {LAKE}",
         "serve --config serve.yaml",
-        f'query "{BY_CITY}"',
-        "push snapshots trips",
+        f'query "{BY_CITY}"{at_broker}',
+        f"push snapshots trips{at_controller}",
     ):
         console.print(f"  {command} {further}", style="dim")
 
