@@ -63,6 +63,7 @@ _NOTES = {
     "old versions": "Delta's vacuum leaves one version, the others two",
     "killed writer": "Delta and Iceberg need no rollback: they remove orphans by a listing",
     "sessions": "one JVM for each peer, same settings; deltalake has none and reads the rows as Arrow",
+    "listing": "as many tasks as shuffles have, instead of 10,000; Delta's log in as many parts as cores",
 }
 
 

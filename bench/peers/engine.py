@@ -149,6 +149,8 @@ def spark_session(name: str, setting: Setting, parts: SparkParts) -> SparkSessio
         "spark.log.level": "ERROR",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(8 * setting.cores),
+        # By default 10,000 tasks, of which Delta starts every one to list a handful of folders.
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(8 * setting.cores),
         "spark.sql.parquet.compression.codec": CODEC,
         "spark.sql.warehouse.dir": f"{setting.workspace}/warehouse",
         **parts.settings,

@@ -212,6 +212,8 @@ class Delta:
             settings={
                 "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
                 "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+                # By default 50, for logs far longer than these.
+                "spark.databricks.delta.snapshotPartitions": str(setting.cores),
             },
         )
         self._spark = spark_session("delta", setting, parts)
