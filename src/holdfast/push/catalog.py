@@ -215,7 +215,9 @@ class Catalog:
             written[lineage_path(table)] = encode_record(lineage_record(table, after.lineage))
         if after.config != before.config:
             written[config_path(table)] = _config_bytes(after.config)
-        if after.segments != before.segments or not before.offline.isdisjoint(added):
+        # Mostly they are the same set, which comparing would go through name by name.
+        has_moved = after.segments is not before.segments and after.segments != before.segments
+        if has_moved or not before.offline.isdisjoint(added):
             written |= self._placements(before, after, renewed=added)
         changes = [_put(path, data, versions[path]) for path, data in written.items()]
         changes += [Check(path, version) for path, version in versions.items() if path not in written]
