@@ -154,7 +154,7 @@ class PushWorld:
 
     def retention(self, *, after_ms: int = 0, table: str = TABLE):
         self.clock.now += after_ms
-        return self.controller.run_retention(table)
+        return self.controller.upkeep.run_retention(table)
 
     def seen(self, table: str = TABLE) -> set[str]:
         state = self.catalog.load(table)

@@ -393,7 +393,7 @@ def consistent_push(service: Service, call: Call) -> Reply:
 
 def _findings(service: Service, call: Call, *, fix: bool) -> Reply:
     table = offline_name(call.table, call.kind())
-    found = service.controller.doctor(table, fix=fix, by=service.caller(call, table))
+    found = service.controller.upkeep.doctor(table, fix=fix, by=service.caller(call, table))
     return Reply(
         document={
             "findings": [

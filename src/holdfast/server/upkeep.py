@@ -61,11 +61,11 @@ def run_task(service: Service, call: Call) -> Reply:
         raise InvalidRequest("there is no such task", parameter="taskname", code="TASK_NOT_FOUND")
     name = call.text("tableName")
     if name is None:
-        reports = service.controller.run_retention_everywhere(by=service.caller(call, ""))
+        reports = service.controller.upkeep.run_retention_everywhere(by=service.caller(call, ""))
     else:
         table = offline_name(qualified(name, call.database), call.kind())
         reports = (
-            service.controller.run_retention(
+            service.controller.upkeep.run_retention(
                 table, dry_run=call.flag("dryRun"), by=service.caller(call, table)
             ),
         )
