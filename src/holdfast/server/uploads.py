@@ -8,6 +8,7 @@ from holdfast.push.reports import Uploaded, UploadOptions
 from holdfast.server.auth import Access, On
 from holdfast.server.endpoints import (
     DATABASE_HEADER,
+    NO_TABLE,
     PRECISE_HEADER,
     TABLE,
     TYPE,
@@ -202,7 +203,7 @@ ENDPOINTS = (
         handle=discard, about="Remove files that were built in the deep store and became no segment.",
         parameters=(TABLE, TYPE, DATABASE_HEADER, PRECISE_HEADER),
         body=BodyKind.JSON, body_type=DiscardBody, body_about="The files.",
-        answer=Answer(about="Which went.", schema=OBJECT), refusals={404: "The table is not known."},
+        answer=Answer(about="Which went.", schema=OBJECT), refusals=NO_TABLE,
     ),
     _upload("/v2/segments", "UploadSegment"),
     _upload("/segments", "UploadSegmentV1"),
