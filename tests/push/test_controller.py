@@ -158,7 +158,7 @@ def test_end_waits_for_the_segments_to_come_online_and_notices_a_revert_meanwhil
     first = world.start([], ["a"])
     world.upload("a")
     view = world.metastore.read(external_view_path(TABLE))
-    record = world.catalog._placement(external_view_path(TABLE), view).record
+    record = world.catalog._records.placement(external_view_path(TABLE), view).record
     offline = replace(record, maps={"a": {"Server_localhost_8098": "ERROR"}})
     world.metastore.write([Replace(external_view_path(TABLE), encode_record(offline), view.version)])
 

@@ -176,7 +176,7 @@ def _reads_without_seqlock(patch):
         state = load(self, table)
         while state is None:
             state = load(self, table)
-        return replace(state, lineage=self._lineage(table, early))
+        return replace(state, lineage=self._records.lineage(table, early))
 
     patch.setattr(Catalog, "_load_once", torn)
 
