@@ -125,6 +125,11 @@ class Endpoint:
     is_query: bool = False
     """It runs SQL, and so takes one of the places for queries."""
 
+    @property
+    def is_change(self) -> bool:
+        """Whether it asks for more than reading."""
+        return self.access.role is not None and self.access.role > Role.READ
+
     def parameter(self, name: str) -> Parameter:
         found = next((one for one in self.parameters if one.name == name), None)
         assert found is not None, f"{self.method} {self.path} does not declare {name}"

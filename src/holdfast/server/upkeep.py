@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import msgspec
+
 from holdfast.config.server import Role
 from holdfast.errors import InvalidRequest
 from holdfast.server.auth import OPEN, Access, On
@@ -21,6 +23,8 @@ from holdfast.server.table_names import offline_name, qualified
 
 RETENTION = "RetentionManager"
 _TEXT: dict[str, Any] = {"type": "string"}
+_REFUSED = 100
+_REFUSED_MAX = 1000
 
 
 def health(service: Service, _call: Call) -> Reply:
@@ -88,6 +92,12 @@ def run_task(service: Service, call: Call) -> Reply:
     )
 
 
+def refused_calls(service: Service, call: Call) -> Reply:
+    limit = call.whole("limit")
+    found = service.refused.newest(_REFUSED if limit is None else max(0, min(limit, _REFUSED_MAX)))
+    return Reply(document={"calls": [msgspec.to_builtins(one) for one in found]})
+
+
 def metrics(service: Service, _call: Call) -> Reply:
     return Reply(text=service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
@@ -119,6 +129,14 @@ ENDPOINTS = (
     HEALTH,
     UPTIME,
     METRICS,
+    Endpoint(
+        method="GET", path="/refusedCalls", name="GetRefusedCalls", access=Access(Role.ADMIN, On.EVERY),
+        handle=refused_calls, about="Who tried to change what and was refused, newest first.",
+        parameters=(
+            Parameter("limit", "At most so many, 100 by default, 1000 at most.", kind="integer"),
+        ),
+        answer=Answer(about="The calls.", schema=OBJECT),
+    ),
     Endpoint(
         method="GET", path="/auth/info", name="GetAuthInfo", access=OPEN, handle=auth_info,
         about="How to log in.", answer=Answer(about="BASIC or NONE.", schema=OBJECT),
