@@ -127,8 +127,9 @@ class Endpoint:
 
     @property
     def is_change(self) -> bool:
-        """Whether it asks for more than reading."""
-        return self.access.role is not None and self.access.role > Role.READ
+        """Whether it is there to change something, if only a query that runs."""
+        needs_more = self.access.role is not None and self.access.role > Role.READ
+        return needs_more or (self.method != "GET" and not self.is_query)
 
     def parameter(self, name: str) -> Parameter:
         found = next((one for one in self.parameters if one.name == name), None)
