@@ -34,9 +34,7 @@ from holdfast.push.intake import Fetch, Intake
 from holdfast.push.leases import check_lease, lease_expires_at_ms
 from holdfast.push.orphans import Orphans
 from holdfast.push.parts import check_inside, check_part, segments_in
-from holdfast.push.payloads import (
-    copied_payload,
-)
+from holdfast.push.payloads import copied_payload
 from holdfast.push.quota import check_preflight, preflight
 from holdfast.push.reports import (
     Caller,
