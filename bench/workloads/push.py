@@ -117,7 +117,7 @@ class _Service:
     def tidy(self) -> None:
         """Delete what the next run would otherwise have beside it."""
         for _ in range(3):
-            self.running.service.controller.run_retention(f"{_TABLE}_OFFLINE")
+            self.running.service.controller.upkeep.run_retention(f"{_TABLE}_OFFLINE")
 
     def uploaded(self, number: int, rows: int) -> Replacement:
         """A push that only has to be ended, of rows that all say the number."""

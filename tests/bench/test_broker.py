@@ -22,5 +22,5 @@ def test_a_query_gives_the_answer_of_duckdb_alone(tmp_path, name):
         "DuckDB",
         "Holdfast broker",
         "Holdfast broker over HTTP",
-        "DuckDB and 5 ms",
+        "DuckDB and 30 %, or 5 ms",
     }

@@ -32,7 +32,7 @@ def check_push_at_rest(world: PushWorld, *, table: str = TABLE) -> None:
     seen = world.rows(table)
     for _ in range(5):
         world.clock.now += 8 * DAY_MS
-        world.controller.run_retention(table)
+        world.controller.upkeep.run_retention(table)
     state = world.catalog.load(table)
     assert world.rows(table) == seen, "retention changes nothing that queries see"
     assert all(entry.state is EntryState.COMPLETED for entry in state.lineage.entries)
@@ -45,7 +45,7 @@ def check_push_at_rest(world: PushWorld, *, table: str = TABLE) -> None:
     assert list(world.deep_store.deleted_files(table)) == []
     check_push_at_any_time(world, table=table)
     # Segments of one snapshot hold the same rows here.
-    codes = {finding.code for finding in world.controller.doctor(table, by=ANN)} - {"SAME_BYTES"}
+    codes = {finding.code for finding in world.controller.upkeep.doctor(table, by=ANN)} - {"SAME_BYTES"}
     assert not codes, codes
 
 

@@ -63,7 +63,7 @@ class Client:
         return answer.json()
 
     def records(self) -> dict[str, bytes]:
-        """Everything that the store holds but for announcements and sessions, to see what a call changed."""
+        """What the store holds, but for announcements and refused calls, to see what a call changed."""
         metastore = self.running.service.catalog.metastore
         found: dict[str, bytes] = {}
         waiting = ["/IDEALSTATES", "/EXTERNALVIEW", "/PROPERTYSTORE"]
@@ -73,7 +73,9 @@ class Client:
             if record is not None:
                 found[path] = record.data
             waiting += [
-                f"{path}/{name}" for name in metastore.children(path) if name not in ("BROKER_EPOCHS",)
+                f"{path}/{name}"
+                for name in metastore.children(path)
+                if name not in ("BROKER_EPOCHS", "REFUSED_CALLS")
             ]
         return found
 

@@ -121,7 +121,7 @@ class PushWorld:
         """A segment whose file is in its place already."""
         uri = self.deep_store.uri(segment_path(table, name, token=token))
         described = replace(self.payload(name, number), file=None, uri=uri, size_bytes=0)
-        self.controller._upload_described(table, [described], copy=False, options=UploadOptions(), by=ANN)
+        self.controller.intake._register(table, [described], copy=False, options=UploadOptions(), by=ANN)
 
     def payload(self, name: str, number: int) -> Payload:
         return Payload(
@@ -154,7 +154,7 @@ class PushWorld:
 
     def retention(self, *, after_ms: int = 0, table: str = TABLE):
         self.clock.now += after_ms
-        return self.controller.run_retention(table)
+        return self.controller.upkeep.run_retention(table)
 
     def seen(self, table: str = TABLE) -> set[str]:
         state = self.catalog.load(table)

@@ -125,7 +125,7 @@ def _registers_and_ends(world: PushWorld, told: Told) -> None:
 
 def _discards(world: PushWorld, _told: Told) -> None:
     """As the next push job does with what a killed one built."""
-    world.controller.discard_files(TABLE, sorted(world.files()), by=ANN)
+    world.controller.orphans.discard_files(TABLE, sorted(world.files()))
 
 
 def _reverts_and_discards(world: PushWorld, told: Told) -> None:
@@ -154,7 +154,7 @@ def _redoes(world: PushWorld, _told: Told) -> None:
 
 
 def _retention(world: PushWorld, _told: Told) -> None:
-    world.controller.run_retention(TABLE)
+    world.controller.upkeep.run_retention(TABLE)
 
 
 def _retention_twice(world: PushWorld, told: Told) -> None:
@@ -163,7 +163,7 @@ def _retention_twice(world: PushWorld, told: Told) -> None:
 
 
 def _finishes(world: PushWorld, _told: Told) -> None:
-    world.controller.finish_deletions(TABLE)
+    world.controller.upkeep.finish_deletions(TABLE)
 
 
 def _deletes(world: PushWorld, _told: Told) -> None:

@@ -64,7 +64,7 @@ def test_a_dry_run_says_what_would_change_and_changes_nothing(world):
     revert = controller.revert_replace(TABLE, second, dry_run=True, by=ANN)
     rollback = controller.rollback(TABLE, Target(steps=1), dry_run=True, by=ANN)
     world.clock.now += 2 * DAY_MS
-    retention = controller.run_retention(TABLE, dry_run=True, by=ANN)
+    retention = controller.upkeep.run_retention(TABLE, dry_run=True, by=ANN)
 
     assert start.changes.removed == ("v1",)
     assert start.changes.bytes_freed == len(parquet(1))
@@ -158,7 +158,7 @@ def test_end_waits_for_the_segments_to_come_online_and_notices_a_revert_meanwhil
     first = world.start([], ["a"])
     world.upload("a")
     view = world.metastore.read(external_view_path(TABLE))
-    record = world.catalog._placement(external_view_path(TABLE), view).record
+    record = world.catalog._records.placement(external_view_path(TABLE), view).record
     offline = replace(record, maps={"a": {"Server_localhost_8098": "ERROR"}})
     world.metastore.write([Replace(external_view_path(TABLE), encode_record(offline), view.version)])
 
@@ -339,7 +339,7 @@ def test_of_two_protected_uploads_of_a_segment_the_second_waits(world):
 def test_a_parquet_file_is_a_segment(world, tmp_path):
     world.start([], ["a"])
 
-    uploaded = world.controller.upload_file(
+    uploaded = world.controller.intake.upload_file(
         TABLE, uploaded_file(tmp_path, parquet(7)), name="a.parquet", options=UploadOptions(), by=ANN
     )
 
@@ -355,7 +355,7 @@ def test_a_file_that_is_neither_parquet_nor_an_archive_is_refused(world, tmp_pat
 
     refused(
         "INVALID_SEGMENT",
-        world.controller.upload_file,
+        world.controller.intake.upload_file,
         TABLE,
         file,
         name="a",
@@ -370,7 +370,7 @@ def test_a_damaged_parquet_file_is_refused(world, tmp_path, cut):
 
     refused(
         "INVALID_SEGMENT",
-        world.controller.upload_file,
+        world.controller.intake.upload_file,
         TABLE,
         file,
         name="a",
@@ -431,10 +431,10 @@ def test_what_a_deleted_table_left_in_the_deleted_area_goes_after_its_time(world
     world.controller.delete_table(TABLE, by=ANN)
     assert len(list(world.deep_store.deleted_files(TABLE))) == 1
 
-    world.controller.run_retention_everywhere(by=ANN)
+    world.controller.upkeep.run_retention_everywhere(by=ANN)
     assert len(list(world.deep_store.deleted_files(TABLE))) == 1
     world.clock.now += 7 * DAY_MS + 60_000
-    world.controller.run_retention_everywhere(by=ANN)
+    world.controller.upkeep.run_retention_everywhere(by=ANN)
 
     assert list(world.deep_store.deleted_files(TABLE)) == []
 
@@ -489,8 +489,8 @@ def test_only_the_leader_runs_retention_everywhere(world):
     world.push(1)
     other = world.another(metastore=world.metastore.connect())
 
-    assert len(world.controller.run_retention_everywhere()) == 1
-    assert other.controller.run_retention_everywhere() == ()
+    assert len(world.controller.upkeep.run_retention_everywhere()) == 1
+    assert other.controller.upkeep.run_retention_everywhere() == ()
 
 
 def test_a_table_that_cannot_be_read_does_not_stop_retention_of_the_others(world):
@@ -502,7 +502,7 @@ def test_a_table_that_cannot_be_read_does_not_stop_retention_of_the_others(world
     path = lineage_path("items_OFFLINE")
     world.metastore.write([Replace(path, b"{", world.metastore.read(path).version)])
 
-    reports = world.controller.run_retention_everywhere()
+    reports = world.controller.upkeep.run_retention_everywhere()
 
     assert [report.table for report in reports] == [TABLE]
 
@@ -528,7 +528,7 @@ def test_the_files_of_a_deleted_table_wait_for_brokers(world):
     with pytest.raises(TableNotFound):
         world.catalog.load(TABLE)
     world.catalog.withdraw_epoch(TABLE, "b1")
-    world.controller.run_retention_everywhere()
+    world.controller.upkeep.run_retention_everywhere()
 
     assert world.files() == set()
     assert world.controller.tables() == ()
@@ -574,7 +574,7 @@ def test_a_changed_audit_record_is_noticed(world):
     found = world.metastore.read(path)
     world.metastore.write([Replace(path, found.data.replace(b'"ann"', b'"eve"'), found.version)])
 
-    codes = [finding.code for finding in world.controller.doctor(TABLE, by=ANN)]
+    codes = [finding.code for finding in world.controller.upkeep.doctor(TABLE, by=ANN)]
 
     assert codes == ["AUDIT_BROKEN"]
 
@@ -583,7 +583,7 @@ def test_a_healthy_table_has_no_findings(world):
     world.push(1)
     world.push(2)
 
-    assert world.controller.doctor(TABLE, by=ANN) == ()
+    assert world.controller.upkeep.doctor(TABLE, by=ANN) == ()
 
 
 def test_the_doctor_sees_a_missing_file_and_one_too_many(world):
@@ -592,7 +592,7 @@ def test_the_doctor_sees_a_missing_file_and_one_too_many(world):
     world.store.delete(path)
     world.deep_store.put(TABLE, "lost", b"bytes", token="t1")
 
-    found = {finding.code: finding.names for finding in world.controller.doctor(TABLE, by=ANN)}
+    found = {finding.code: finding.names for finding in world.controller.upkeep.doctor(TABLE, by=ANN)}
 
     assert found == {"NO_FILE": ("v1",), "UNNAMED_FILES": ("orders/lost__t1.parquet",)}
 
@@ -602,7 +602,7 @@ def test_the_doctor_sees_a_file_that_is_cut_off(world):
     (path,) = world.files()
     world.store.put(path, world.store.read(path)[:-1])
 
-    found = {finding.code: finding.names for finding in world.controller.doctor(TABLE, by=ANN)}
+    found = {finding.code: finding.names for finding in world.controller.upkeep.doctor(TABLE, by=ANN)}
 
     assert found == {"WRONG_SIZE": ("v1",)}
 
@@ -619,7 +619,7 @@ def test_the_doctor_mends_what_a_reverted_entry_hides():
     world.end(second)
     assert world.seen() == set()
 
-    found = world.controller.doctor(TABLE, fix=True, by=ANN)
+    found = world.controller.upkeep.doctor(TABLE, fix=True, by=ANN)
 
     assert {finding.code for finding in found} >= {"REVERTED_HIDES", "NOTHING_VISIBLE"}
     assert world.seen() == {"a"}

@@ -75,8 +75,8 @@ def test_pushes_reverts_and_retention_work_on_disk(world):
     world.controller.redo(TABLE, second, by=ANN)
 
     world.controller.delete_segments(TABLE, ["b0"], by=ANN)
-    world.controller.run_retention(TABLE)
-    world.controller.run_retention(TABLE)
+    world.controller.upkeep.run_retention(TABLE)
+    world.controller.upkeep.run_retention(TABLE)
 
     assert world.rows() == []
     assert len(list(world.deep_store.deleted_files(TABLE))) == 1
@@ -86,7 +86,7 @@ def test_pushes_reverts_and_retention_work_on_disk(world):
 def test_an_archive_is_a_segment(world, tmp_path):
     entry = world.start([], ["a"])
 
-    world.controller.upload_file(TABLE, archive(tmp_path, "a", 7), options=UploadOptions(), by=ANN)
+    world.controller.intake.upload_file(TABLE, archive(tmp_path, "a", 7), options=UploadOptions(), by=ANN)
     world.end(entry)
 
     assert world.rows() == [7, 7]
@@ -97,7 +97,7 @@ def test_an_archive_is_a_segment(world, tmp_path):
 
 def test_an_archive_that_lies_about_its_rows_is_refused(world, tmp_path):
     with pytest.raises(InvalidRequest) as caught:
-        world.controller.upload_file(
+        world.controller.intake.upload_file(
             TABLE, archive(tmp_path, "a", 7, docs=3), options=UploadOptions(), by=ANN
         )
 
@@ -110,9 +110,9 @@ def test_a_segment_of_pinots_own_format_is_kept_only_if_that_is_wanted(world, tm
     world.start([], ["a"])
 
     with pytest.raises(InvalidRequest) as caught:
-        world.controller.upload_file(TABLE, file, options=UploadOptions(), by=ANN)
+        world.controller.intake.upload_file(TABLE, file, options=UploadOptions(), by=ANN)
     assert caught.value.facts["code"] == "OPAQUE_SEGMENT"
-    world.controller.upload_file(TABLE, file, options=UploadOptions(accept_opaque=True), by=ANN)
+    world.controller.intake.upload_file(TABLE, file, options=UploadOptions(accept_opaque=True), by=ANN)
 
     segment = world.controller.segments(TABLE)["a"]
     assert segment.is_opaque
@@ -120,17 +120,17 @@ def test_a_segment_of_pinots_own_format_is_kept_only_if_that_is_wanted(world, tm
 
 
 def test_metadata_is_registered_and_the_bytes_stay_where_they_are(world, tmp_path):
-    world.controller._check_uri = lambda _uri: None
+    world.controller.intake._check_uri = lambda _uri: None
     entry = world.start([], ["a"])
     described = archive(tmp_path, "a", 7, has_columns=False)
 
-    world.controller.upload_metadata(
+    world.controller.intake.upload_metadata(
         TABLE, described, "s3://bucket/a.parquet", copy=False, options=UploadOptions(), by=ANN
     )
 
     assert world.controller.segments(TABLE)["a"].uri == "s3://bucket/a.parquet"
     world.revert(entry, force=True)
-    world.controller.run_retention(TABLE)
+    world.controller.upkeep.run_retention(TABLE)
     assert world.catalog.segment(TABLE, "a") is None
 
 
@@ -146,7 +146,7 @@ def test_metadata_is_registered_with_a_copy_of_the_bytes(opened, tmp_path):
     entry = world.start([], ["a"])
     described = archive(tmp_path, "a", 7, has_columns=False)
 
-    controller.upload_metadata(
+    controller.intake.upload_metadata(
         TABLE, described, "s3://bucket/a.parquet", copy=True, options=UploadOptions(), by=ANN
     )
     world.end(entry)
@@ -161,14 +161,14 @@ def test_an_address_that_nobody_allowed_is_refused(world, tmp_path):
 
     for copy in (True, False):
         with pytest.raises(Refused) as caught:
-            world.controller.upload_metadata(
+            world.controller.intake.upload_metadata(
                 TABLE, described, "s3://bucket/a", copy=copy, options=UploadOptions(), by=ANN
             )
         assert caught.value.facts["code"] == "URI_REFUSED"
 
 
 def test_a_batch_is_registered_in_one_write(world, tmp_path):
-    world.controller._check_uri = lambda _uri: None
+    world.controller.intake._check_uri = lambda _uri: None
     names = ["a", "b", "c"]
     world.start([], names)
     files = {"all_segments_metadata": "".join(f"{n}\ns3://bucket/{n}\n" for n in names).encode()}
@@ -178,7 +178,7 @@ def test_a_batch_is_registered_in_one_write(world, tmp_path):
         files[f"{name}.creation.meta"] = encode_creation(Creation(crc=1, created_ms=1))
     file = _tar(tmp_path / "batch.tar.gz", files)
 
-    uploaded = world.controller.upload_batch(TABLE, file, copy=False, options=UploadOptions(), by=ANN)
+    uploaded = world.controller.intake.upload_batch(TABLE, file, copy=False, options=UploadOptions(), by=ANN)
 
     assert uploaded.segments == ("a", "b", "c")
     assert world.controller.select(TABLE) == ("a", "b", "c")
@@ -197,7 +197,7 @@ def test_the_time_range_of_a_segment_is_checked(opened, tmp_path):
 
     def upload(content):
         file = uploaded_file(tmp_path, content)
-        world.controller.upload_file(TABLE, file, name="a", options=UploadOptions(), by=ANN)
+        world.controller.intake.upload_file(TABLE, file, name="a", options=UploadOptions(), by=ANN)
 
     for content in (early.getvalue(), parquet(1)):
         with pytest.raises(Refused) as caught:

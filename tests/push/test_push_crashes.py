@@ -157,7 +157,7 @@ def _switches_off(world: PushWorld) -> object:
 
 
 def _discards(world: PushWorld) -> object:
-    return world.controller.discard_files(TABLE, sorted(world.files()), by=ANN)
+    return world.controller.orphans.discard_files(TABLE, sorted(world.files()))
 
 
 def _pins(world: PushWorld) -> object:
@@ -282,7 +282,7 @@ def test_the_deletion_of_a_table_may_die_before_any_change():
             # Only the audit tells of it, if anything does.
             case.act(world)
         else:
-            world.controller.run_retention_everywhere()
+            world.controller.upkeep.run_retention_everywhere()
         check_table_is_gone(world)
         world.create()
         check_push_at_rest(world)

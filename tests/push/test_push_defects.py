@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from harness.explorer import schedules
-from holdfast.push import ingest, retention, transactions, upkeep, uploads
+from holdfast.push import ingest, orphans, retention, transactions, upkeep, uploads
 from holdfast.push.metastore.memory import MemoryMetastore
 from holdfast.push.metastore.port import Check, Create, Remove, Replace
 from push.push_scenarios import SCENARIOS
@@ -73,7 +73,7 @@ def _without_waiting_for_brokers(patch):
 def _announcements_before_state(patch):
     """A broker that comes in between is not waited for."""
 
-    def finish(self, table, *, by):
+    def finish(self, table, *, by=None):
         epochs = [broker.epoch for broker in self._catalog.broker_epochs(table).values()]
         state = self._catalog.load(table)
         deleted = []
@@ -93,18 +93,18 @@ def _deleting_by_name(patch):
 
 
 def _orphans_without_fence(patch):
-    patch.setattr(upkeep.Upkeep, "_fenced", lambda _self, _table: True)
+    patch.setattr(orphans.Orphans, "_fenced", lambda _self, _table, _doomed: True)
 
 
 def _orphans_looked_at_once(patch):
     """What was registered between the look and the fence is deleted."""
-    found = upkeep.Upkeep._orphans_among
+    found = orphans.Orphans._among
     looks: dict[int, list[str]] = {}
 
     def once(self, table, paths):
         return looks.setdefault(id(self), found(self, table, paths))
 
-    patch.setattr(upkeep.Upkeep, "_orphans_among", once)
+    patch.setattr(orphans.Orphans, "_among", once)
 
 
 def _registered_without_looking_again(patch):
@@ -176,7 +176,7 @@ def _reads_without_seqlock(patch):
         state = load(self, table)
         while state is None:
             state = load(self, table)
-        return replace(state, lineage=self._lineage(table, early))
+        return replace(state, lineage=self._records.lineage(table, early))
 
     patch.setattr(Catalog, "_load_once", torn)
 

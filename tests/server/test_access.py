@@ -256,3 +256,22 @@ def test_a_route_without_access_stops_the_start(guarded):
     object.__setattr__(endpoint, "access", None)
     with pytest.raises(AssertionError, match="no access"):
         build_app(guarded.service, [endpoint], name="test", is_broker=False)
+
+
+def test_refused_calls_that_would_have_changed_something_are_kept_for_the_admin(guarded):
+    admin = Client(guarded, _login("admin"))
+    reader, nobody = Client(guarded, _login("reader")), Client(guarded)
+
+    assert reader.call("DELETE", "/tables/elsewhere").status_code == 403
+    assert nobody.call("DELETE", "/tables/elsewhere").status_code == 401
+    assert reader.get("/tables/not-there").status_code == 404
+    wrong = admin.post("/segments/here/revertReplaceSegments", type="OFFLINE", segmentLineageEntryId="x")
+
+    found = admin.get("/refusedCalls", limit=1000).json()["calls"]
+    kept = {(one["actor"], one["operation"], one["table"], one["code"]) for one in found}
+    assert ("reader", "DeleteTable", "elsewhere", "ACCESS_DENIED") in kept
+    assert ("", "DeleteTable", "elsewhere", "LOGIN_REQUIRED") in kept
+    assert ("admin", "RevertReplaceSegments", "here", "ENTRY_NOT_FOUND") in kept
+    assert wrong.json()["errorCode"] == "ENTRY_NOT_FOUND"
+    assert "not-there" not in {one["table"] for one in found}
+    assert reader.get("/refusedCalls").status_code == 403

@@ -295,7 +295,9 @@ def test_of_two_controllers_on_one_store_one_leads(tmp_path):
         make_table(Client(first), "led")
         by = Caller(actor="test")
 
-        reports = [one.service.controller.run_retention_everywhere(by=by) for one in (first, second, first)]
+        reports = [
+            one.service.controller.upkeep.run_retention_everywhere(by=by) for one in (first, second, first)
+        ]
 
     assert [len(report) for report in reports] == [1, 0, 1]
 

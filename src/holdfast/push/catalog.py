@@ -6,17 +6,14 @@ finds it unchanged around a read has seen one state, and of two that decide on
 the same state one loses with `LineageChanged`.
 """
 
-import hashlib
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import TypeVar
 
-from holdfast.config.push import PushTable, parse_table
-from holdfast.config.push_schema import Schema, parse_schema
+from holdfast.config.push import PushTable
+from holdfast.config.push_schema import Schema
 from holdfast.errors import (
-    HoldfastError,
     InvalidRequest,
     LineageChanged,
     Refused,
@@ -24,12 +21,12 @@ from holdfast.errors import (
     TableExists,
     TableNotFound,
 )
-from holdfast.format.lineage import lineage_of, lineage_record
+from holdfast.format.lineage import lineage_record
 from holdfast.format.malformed import Malformed
-from holdfast.format.segments import segment_of, segment_record
-from holdfast.format.table_configs import schema_of, schema_record, table_config_of, table_config_record
-from holdfast.format.znode import ZNRecord, decode_record, encode_record
-from holdfast.model.lineage import Lineage
+from holdfast.format.segments import segment_record
+from holdfast.format.table_configs import schema_record, table_config_record
+from holdfast.format.znode import encode_record
+from holdfast.push.decoded import DecodedRecords
 from holdfast.push.metastore.port import Change, Check, Create, Metastore, Remove, Replace, Versioned
 from holdfast.push.paths import (
     CONFIGS,
@@ -48,12 +45,10 @@ from holdfast.push.paths import (
 from holdfast.push.records import (
     BrokerEpochs,
     decode_epochs,
-    decode_push_state,
     empty_external_view,
     empty_ideal_state,
     encode_epochs,
     encode_push_state,
-    offline_in,
     with_segments,
 )
 from holdfast.push.segments import Segment
@@ -63,8 +58,6 @@ _READ_ATTEMPTS = 100
 _WRITE_ATTEMPTS = 20
 _BATCH = 500
 """Records removed in one write; a ZooKeeper packet holds several thousand paths."""
-
-_SEGMENTS_KNOWN_MAX = 300_000
 
 _Value = TypeVar("_Value")
 
@@ -76,9 +69,7 @@ class Catalog:
         self.metastore = metastore
         self._instance = instance
         """The server that holds segments, in Pinot's records."""
-        self._decoded = _Decoded()
-        self._segments: dict[str, tuple[bytes, Segment]] = {}
-        self._compared: dict[str, tuple[_Placement, _Placement, frozenset[str]]] = {}
+        self._records = DecodedRecords()
 
     # Schemas
 
@@ -132,7 +123,7 @@ class Catalog:
         found = self.metastore.read(config_path(table))
         if found is None:
             raise _no_table(table)
-        return self._config(table, found)
+        return self._records.config(table, found)
 
     def create_table(self, config: PushTable) -> None:
         """Create the table, empty. Its schema must exist."""
@@ -215,7 +206,9 @@ class Catalog:
             written[lineage_path(table)] = encode_record(lineage_record(table, after.lineage))
         if after.config != before.config:
             written[config_path(table)] = _config_bytes(after.config)
-        if after.segments != before.segments or not before.offline.isdisjoint(added):
+        # Mostly they are the same set, which comparing would go through name by name.
+        has_moved = after.segments is not before.segments and after.segments != before.segments
+        if has_moved or not before.offline.isdisjoint(added):
             written |= self._placements(before, after, renewed=added)
         changes = [_put(path, data, versions[path]) for path, data in written.items()]
         changes += [Check(path, version) for path, version in versions.items() if path not in written]
@@ -255,7 +248,7 @@ class Catalog:
             self._forget(table, self.metastore.children(segments_path(table)), [Check(guard, record.version)])
             removals = [Remove(path, each.version) for path, each in found.items() if each is not None]
             if removals:
-                buried = replace(self._push_state(table, record), deletions=())
+                buried = replace(self._records.push_state(table, record), deletions=())
                 self.metastore.write([Replace(guard, encode_push_state(buried), record.version), *removals])
 
         _until_won(finish)
@@ -301,7 +294,7 @@ class Catalog:
         wanted = list(names)
         found = self.metastore.read_all([segment_path(table, name) for name in wanted])
         return {
-            name: self._segment(table, name, record)
+            name: self._records.segment(table, name, record)
             for name, record in zip(wanted, found, strict=True)
             if record is not None
         }
@@ -309,7 +302,7 @@ class Catalog:
     def all_segments(self, table: str) -> dict[str, Segment]:
         """Every segment with metadata, whether or not it is in the table any more."""
         found = self.metastore.read_children(segments_path(table))
-        return {name: self._segment(table, name, record) for name, record in found.items()}
+        return {name: self._records.segment(table, name, record) for name, record in found.items()}
 
     def forget(self, table: str, names: Iterable[str]) -> None:
         """Remove the metadata of segments that left the table and whose files are gone."""
@@ -333,10 +326,7 @@ class Catalog:
         found = self.metastore.read(schema_path(name))
         if found is None:
             raise TableNotFound("there is no such schema", schema=name, code="SCHEMA_NOT_FOUND")
-        schema = self._decoded.get(
-            schema_path(name), found.data, lambda data: parse_schema(schema_of(decode_record(data)))
-        )
-        return schema, found.version
+        return self._records.schema(name, found), found.version
 
     @staticmethod
     def _schema_name(config: PushTable) -> str:
@@ -361,7 +351,7 @@ class Catalog:
 
     def _new_table(self, config: PushTable, former: Versioned | None) -> list[Change]:
         table = config.table
-        epoch = 0 if former is None else self._push_state(table, former).epoch + 1
+        epoch = 0 if former is None else self._records.push_state(table, former).epoch + 1
         return [
             Create(config_path(table), _config_bytes(config)),
             Create(ideal_state_path(table), encode_record(empty_ideal_state(config))),
@@ -380,21 +370,21 @@ class Catalog:
         ideal, view, lineage, config = found
         if config is None:
             raise _no_table(table)
-        push = self._push_state(table, first)
+        push = self._records.push_state(table, first)
         if push.deleting_since_ms is not None:
             raise _no_table(table, hint="it is being deleted; delete it again to finish")
-        placed = self._placement(ideal_state_path(table), ideal)
+        placed = self._records.placement(ideal_state_path(table), ideal)
         return TableState(
             table=table,
-            config=self._config(table, config),
+            config=self._records.config(table, config),
             segments=placed.segments,
-            lineage=self._lineage(table, lineage),
+            lineage=self._records.lineage(table, lineage),
             push=push,
             versions={
                 guard: _version(first),
                 **{path: _version(record) for path, record in zip(paths, found, strict=True)},
             },
-            offline=self._offline(placed, self._placement(external_view_path(table), view)),
+            offline=self._records.offline(placed, self._records.placement(external_view_path(table), view)),
         )
 
     def _placements(
@@ -410,7 +400,7 @@ class Catalog:
             found = self.metastore.read(path)
             if _version(found) != before.versions[path]:
                 raise LineageChanged("a record changed in the meantime", path=path, hint="decide again")
-            known = empty if found is None else self._placement(path, found).record
+            known = empty if found is None else self._records.placement(path, found).record
             placed = with_segments(known, after.segments, instance=self._instance, renewed=renewed)
             placements[path] = encode_record(placed)
         return placements
@@ -436,12 +426,12 @@ class Catalog:
         """Every name that a record of the table tells; one that cannot be read tells none."""
         names = set(self.metastore.children(segments_path(table)))
         with suppress(TableDamaged):
-            names |= self._placement(ideal_state_path(table), found[ideal_state_path(table)]).segments
+            names |= self._records.placement(ideal_state_path(table), found[ideal_state_path(table)]).segments
         with suppress(TableDamaged):
-            for entry in self._lineage(table, found[lineage_path(table)]).entries:
+            for entry in self._records.lineage(table, found[lineage_path(table)]).entries:
                 names.update(entry.segments_from, entry.segments_to)
         with suppress(TableDamaged):
-            for pending in self._push_state(table, found[push_state_path(table)]).deletions:
+            for pending in self._records.push_state(table, found[push_state_path(table)]).deletions:
                 names.update(pending.segments)
         return frozenset(names)
 
@@ -450,7 +440,7 @@ class Catalog:
         guard = push_state_path(table)
         record = found[guard]
         try:
-            push = self._push_state(table, record)
+            push = self._records.push_state(table, record)
         except TableDamaged:
             push = PushState()
         placements = [found[path] for path in (ideal_state_path(table), external_view_path(table))]
@@ -483,101 +473,9 @@ class Catalog:
 
     def _is_tombstone(self, table: str, record: Versioned) -> bool:
         try:
-            return self._push_state(table, record).deleting_since_ms is not None
+            return self._records.push_state(table, record).deleting_since_ms is not None
         except TableDamaged:
             return False
-
-    def _config(self, table: str, found: Versioned) -> PushTable:
-        path = config_path(table)
-        try:
-            return self._decoded.get(
-                path, found.data, lambda data: parse_table(table_config_of(decode_record(data)))
-            )
-        except InvalidRequest as error:
-            raise TableDamaged(
-                "the table's configuration cannot be read", path=path, cause=str(error)
-            ) from error
-
-    def _placement(self, path: str, found: Versioned | None) -> "_Placement":
-        return _NOWHERE if found is None else self._decoded.get(path, found.data, _placement_of)
-
-    def _offline(self, ideal: "_Placement", view: "_Placement") -> frozenset[str]:
-        # Unchanged records are the same objects: a large table is then not gone through again.
-        known = self._compared.get(ideal.record.id)
-        if known is None or known[0] is not ideal or known[1] is not view:
-            known = self._compared[ideal.record.id] = (ideal, view, offline_in(ideal.record, view.record))
-        return known[2]
-
-    def _lineage(self, table: str, found: Versioned | None) -> Lineage:
-        if found is None:
-            return Lineage()
-        return self._decoded.get(
-            lineage_path(table), found.data, lambda data: lineage_of(decode_record(data))
-        )
-
-    def _push_state(self, table: str, found: Versioned | None) -> PushState:
-        if found is None:
-            return PushState()
-        return self._decoded.get(push_state_path(table), found.data, decode_push_state)
-
-    def _segment(self, table: str, name: str, found: Versioned) -> Segment:
-        path = segment_path(table, name)
-        # A switch reads the same thousands of records as the one before.
-        digest = hashlib.blake2b(found.data, digest_size=16).digest()
-        known = self._segments.get(path)
-        if known is not None and known[0] == digest:
-            return known[1]
-        try:
-            segment = segment_of(decode_record(found.data))
-        except Malformed as error:
-            raise _damaged(path, error) from error
-        if len(self._segments) >= _SEGMENTS_KNOWN_MAX:
-            self._segments.clear()
-        self._segments[path] = (digest, segment)
-        return segment
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Placement:
-    """An ideal state or an external view."""
-
-    record: ZNRecord
-    segments: frozenset[str]
-
-
-_NOWHERE = _Placement(ZNRecord(id=""), frozenset())
-
-
-def _placement_of(data: bytes) -> _Placement:
-    record = decode_record(data)
-    return _Placement(record, frozenset(record.maps))
-
-
-class _Decoded:
-    """The latest value of each record, so that a large one is not decoded again while it stays the same."""
-
-    _ENTRIES_MAX = 1000
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._values: dict[str, tuple[bytes, Any]] = {}
-
-    def get(self, path: str, data: bytes, decode: Callable[[bytes], _Value]) -> _Value:
-        with self._lock:
-            known = self._values.get(path)
-        if known is not None and known[0] == data:
-            value: _Value = known[1]
-            return value
-        try:
-            decoded = decode(data)
-        except Malformed as error:
-            raise _damaged(path, error) from error
-        with self._lock:
-            self._values.pop(path, None)
-            self._values[path] = (data, decoded)
-            while len(self._values) > self._ENTRIES_MAX:
-                del self._values[next(iter(self._values))]
-        return decoded
 
 
 def _until_won(attempt: Callable[[], _Value]) -> _Value:
@@ -617,7 +515,3 @@ def _schema_bytes(schema: Schema) -> bytes:
 
 def _no_table(table: str, *, hint: str = "") -> TableNotFound:
     return TableNotFound("there is no such table", table=table, code="TABLE_NOT_FOUND", hint=hint)
-
-
-def _damaged(path: str, error: Exception) -> HoldfastError:
-    return TableDamaged("a record cannot be read", path=path, cause=str(error))

@@ -5,55 +5,44 @@ read, and the transaction repeats them when somebody else was faster. Any number
 of controllers may run on one metastore.
 """
 
-import logging
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import Any
 
 from holdfast.clock import Clock
 from holdfast.config.gates import Gate, parse_gates
-from holdfast.config.push import PushTable, parse_table, raw_name, typed_name
+from holdfast.config.push import PushTable, parse_table, typed_name
 from holdfast.config.push_schema import incompatibilities, parse_schema
-from holdfast.errors import Conflict, HoldfastError, InvalidRequest, Refused, TableNotFound
+from holdfast.errors import Conflict, InvalidRequest, Refused, TableNotFound
 from holdfast.model.lineage import EntryState, Lineage, LineageEntry
 from holdfast.push import replace as replacing
 from holdfast.push import reverting
-from holdfast.push.archives import ArchiveLimits, unpack_batch
+from holdfast.push.archives import ArchiveLimits
 from holdfast.push.audit import AuditRecord, read_audit
 from holdfast.push.catalog import Catalog
-from holdfast.push.deep_store import DeepStore, run_path, segment_of_file
+from holdfast.push.deep_store import DeepStore, run_path
 from holdfast.push.deletes import delete
-from holdfast.push.doctor import examine, repair
 from holdfast.push.drafts import digest_of, reverted_entry, unknown_entry
 from holdfast.push.gates import Ask, evaluate
 from holdfast.push.ingest import Ingest
+from holdfast.push.intake import Fetch, Intake
 from holdfast.push.leases import check_lease, lease_expires_at_ms
+from holdfast.push.orphans import Orphans
 from holdfast.push.parts import check_inside, check_part, segments_in
-from holdfast.push.payloads import (
-    Payload,
-    batch_payload,
-    copied_payload,
-    described_payload,
-    opened_payload,
-)
+from holdfast.push.payloads import copied_payload
 from holdfast.push.quota import check_preflight, preflight
 from holdfast.push.reports import (
     Caller,
     Changes,
-    Finding,
     GateReport,
     Preflight,
-    RetentionReport,
     Started,
     Switched,
-    Uploaded,
     UploadOptions,
 )
 from holdfast.push.rules import Decision, Rules, StartRequest, Target
@@ -64,16 +53,9 @@ from holdfast.push.state import EntryDetails, TableState
 from holdfast.push.transactions import Done, Step, Transactions, answered, unchanged
 from holdfast.push.upkeep import Upkeep
 
-log = logging.getLogger(__name__)
-
-_LEADER = "retention"
 _POLL_MS = 50
 _BROKERS_LEAVE_MS = 5_000
-_SERVICE = Caller(actor="holdfast")
 _SWITCHING_OFF = "consistent push is switched off"
-
-Fetch = Callable[[str, Path], None]
-"""Copies what an address names to a new file; refuses addresses that are not allowed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,16 +90,27 @@ class Controller:
         self._deep_store = deep_store
         self._clock = clock
         self._rules = settings.rules
-        self._limits = settings.archive_limits
         self._ask = ask
-        self._fetch = fetch
-        self._check_uri = check_uri
         self._wait = wait
-        self._owner = clock.unique()
         self._transactions = Transactions(catalog, clock, wait=wait)
         self._ingest = Ingest(catalog, deep_store, self._transactions, clock, self._rules)
-        self._upkeep = Upkeep(
-            catalog, deep_store, self._transactions, clock, self._rules, orphan_ms=settings.orphan_ms
+        self.intake = Intake(
+            catalog,
+            deep_store,
+            self._ingest,
+            clock,
+            limits=settings.archive_limits,
+            fetch=fetch,
+            check_uri=check_uri,
+        )
+        self.orphans = Orphans(catalog, deep_store, clock, orphan_ms=settings.orphan_ms)
+        self.upkeep = Upkeep(
+            catalog,
+            deep_store,
+            self._transactions,
+            clock,
+            self._rules,
+            orphans=self.orphans,
         )
 
     # Schemas and tables
@@ -171,7 +164,7 @@ class Controller:
             self._wait(_POLL_MS / 1000)
             return next(polls, None) is not None
 
-        self._upkeep.delete_table(table, retention_ms=retention_ms, wait=wait)
+        self.upkeep.delete_table(table, retention_ms=retention_ms, wait=wait)
 
     def set_consistent_push(self, table: str, *, enabled: bool, by: Caller) -> Switched | None:
         """Switch consistent push on or off without rebuilding the table.
@@ -270,7 +263,7 @@ class Controller:
             brokers = self.wait_for_brokers(table, switched.epoch, within_ms=brokers_within_ms)
             switched = replace(switched, brokers=brokers)
         if cleanup:
-            self.run_retention(table, by=by)
+            self.upkeep.run_retention(table, by=by)
         return switched
 
     def revert_replace(
@@ -331,7 +324,7 @@ class Controller:
         """Wait until the files of segments that left the table are gone; those that are not by then."""
         left = frozenset(names)
         for _ in range(within_ms // _POLL_MS):
-            self.finish_deletions(table)
+            self.upkeep.finish_deletions(table)
             waiting = self._catalog.load(table).push.deletions
             left = left.intersection(name for one in waiting for name in one.segments)
             if not left:
@@ -409,49 +402,6 @@ class Controller:
         self._set_pin(table, epoch, None, by=by)
 
     # Segments
-
-    def upload_file(
-        self,
-        table: str,
-        file: Path,
-        *,
-        name: str = "",
-        source_uri: str = "",
-        options: UploadOptions,
-        by: Caller,
-    ) -> Uploaded:
-        """Keep and register the segment in a Parquet file (`name` says which) or an archive."""
-        named = name or source_uri.rpartition("/")[2]
-        config = self._catalog.table(table)
-        with opened_payload(
-            file,
-            name=named,
-            config=config,
-            now_ms=self._clock.now_ms(),
-            accept_opaque=options.accept_opaque,
-            limits=self._limits,
-        ) as payload:
-            return self._ingest.upload(table, [payload], options=options, by=by)
-
-    def upload_metadata(
-        self, table: str, archive: Path, uri: str, *, copy: bool, options: UploadOptions, by: Caller
-    ) -> Uploaded:
-        """Register a segment whose bytes are at an address, and copy them if asked to."""
-        described = described_payload(archive, uri=uri)
-        return self._upload_described(table, [described], copy=copy, options=options, by=by)
-
-    def upload_batch(
-        self, table: str, archive: Path, *, copy: bool, options: UploadOptions, by: Caller
-    ) -> Uploaded:
-        """As `upload_metadata` for many segments, registered in one write."""
-        with open(archive, "rb") as source:
-            described = [batch_payload(found) for found in unpack_batch(source, limits=self._limits).values()]
-        return self._upload_described(table, described, copy=copy, options=options, by=by)
-
-    def discard_files(self, table: str, uris: Sequence[str], *, by: Caller) -> tuple[str, ...]:
-        """Delete files in the deep store that were built and that no segment is made of; which."""
-        self._catalog.table(table)
-        return self._upkeep.discard(table, [self._deep_store.path_of(uri) or uri for uri in uris])
 
     def delete_segments(
         self, table: str, names: Sequence[str], *, retention_ms: int | None = None, by: Caller
@@ -532,21 +482,6 @@ class Controller:
     def audit(self, table: str, *, since: int = 0, limit: int = 100) -> tuple[AuditRecord, ...]:
         return read_audit(self._catalog.metastore, table, since_ms=since, limit=limit)
 
-    def doctor(self, table: str, *, fix: bool = False, by: Caller) -> tuple[Finding, ...]:
-        """What is wrong with a table; with `fix`, mend what can be mended without a decision."""
-        known = self._catalog.all_segments(table)
-        state = self._catalog.load(table)
-        files = {file.path: file.size for file in self._deep_store.files(table)}
-        found = examine(state, known, files, metastore=self._catalog.metastore)
-        if fix and any(finding.is_fixable for finding in found):
-
-            def decide(now: TableState) -> Step:
-                mended = repair(now, self._catalog.all_segments(table), now_ms=self._clock.now_ms())
-                return Step(decision=mended, operation="doctor")
-
-            self._transactions.run(table, decide, by=by)
-        return found
-
     def wait_for_brokers(self, table: str, epoch: int, *, within_ms: int) -> dict[str, int]:
         """The epoch each broker has applied, once all have reached this one or the time is over.
 
@@ -560,43 +495,8 @@ class Controller:
             self._wait(_POLL_MS / 1000)
         return applied
 
-    # Retention
-
-    def run_retention(self, table: str, *, dry_run: bool = False, by: Caller = _SERVICE) -> RetentionReport:
-        """One pass over a table."""
-        return self._upkeep.run(table, dry_run=dry_run, by=by)
-
-    def run_retention_everywhere(self, *, by: Caller = _SERVICE) -> tuple[RetentionReport, ...]:
-        """One pass over every table, only on the controller that leads; the others return at once."""
-        if not self._catalog.metastore.claim(_LEADER, self._owner):
-            return ()
-        reports = tuple(report for table in self.tables() for report in self._pass_over(table, by))
-        self._upkeep.empty_deleted_areas()
-        return reports
-
-    def finish_deletions(self, table: str, *, by: Caller = _SERVICE) -> tuple[str, ...]:
-        """Delete files that no broker reads any more; cheap when there are none."""
-        return self._upkeep.finish_deletions(table, by=by)
-
     def _any_broker_lives(self) -> bool:
         return any(self._catalog.broker_epochs(table) for table in self.tables())
-
-    def _pass_over(self, table: str, by: Caller) -> list[RetentionReport]:
-        """A table that cannot be read must not keep the others waiting."""
-        try:
-            return [self.run_retention(table, by=by)]
-        except TableNotFound:
-            return self._finish_delete(table)
-        except HoldfastError as error:
-            _log_failed(table, error)
-            return []
-
-    def _finish_delete(self, table: str) -> list[RetentionReport]:
-        try:
-            self._upkeep.finish_table_deletion(table)
-        except HoldfastError as error:
-            _log_failed(table, error)
-        return []
 
     def _ended(
         self,
@@ -688,57 +588,6 @@ class Controller:
             )
 
         self._transactions.run(table, decide, by=by)
-
-    def _upload_described(
-        self, table: str, described: Sequence[Payload], *, copy: bool, options: UploadOptions, by: Caller
-    ) -> Uploaded:
-        if not copy:
-            payloads = [self._placed(table, one) for one in described]
-            return self._ingest.upload(table, payloads, options=options, by=by)
-        if self._fetch is None:
-            raise Refused("nothing here fetches from addresses", code="URI_REFUSED")
-        config = self._catalog.table(table)
-        with ExitStack() as opened:
-            folder = Path(opened.enter_context(TemporaryDirectory(prefix="holdfast-")))
-            payloads = []
-            for number, one in enumerate(described):
-                file = folder / str(number)
-                self._fetch(one.uri, file)
-                payload = opened.enter_context(
-                    opened_payload(
-                        file,
-                        name=one.name,
-                        config=config,
-                        now_ms=one.created_ms,
-                        accept_opaque=options.accept_opaque,
-                        limits=self._limits,
-                    )
-                )
-                payloads.append(replace(payload, name=one.name, crc=one.crc))
-            return self._ingest.upload(table, payloads, options=options, by=by)
-
-    def _placed(self, table: str, payload: Payload) -> Payload:
-        """The segment by its path if its file is in the deep store, or by an address that is allowed.
-
-        Only the file that belongs to this very segment by its name: whoever
-        could register another's could have it deleted.
-        """
-        path = self._deep_store.path_of(payload.uri)
-        if path is None:
-            if self._check_uri is None:
-                raise Refused("addresses are not accepted here", code="URI_REFUSED")
-            self._check_uri(payload.uri)
-            return payload
-        folder, _, name = path.partition("/")
-        if folder != raw_name(table) or "/" in name or segment_of_file(path) != payload.name:
-            raise Refused(
-                "the file in the deep store is not one of this segment",
-                segment=payload.name,
-                file=path,
-                code="URI_REFUSED",
-                hint="build it as <table>/<segment>__<token>.parquet",
-            )
-        return replace(payload, uri=path, is_placed=True)
 
     def _reconfigured(self, table: str, *, enabled: bool, by: Caller) -> None:
         def decide(state: TableState) -> Step:
@@ -859,7 +708,3 @@ def _is_within(segment: Segment, start_ms: int | None, end_ms: int | None, *, wh
         end_ms is None or segment.end_ms < end_ms
     )
     return inside if whole else after_start and before_end
-
-
-def _log_failed(table: str, error: HoldfastError) -> None:
-    log.warning("push.retention_failed", extra={"table": table, "cause": str(error)})

@@ -188,6 +188,11 @@ def segment_of_file(path: str) -> str | None:
     return name if encoded_name(name) == match["segment"] else None
 
 
+def is_in_deep_store(table: str, uri: str) -> bool:
+    """Whether the deep store holds a segment's file; one that was pushed by address is somebody else's."""
+    return "://" not in uri and uri.startswith(f"{raw_name(table)}/")
+
+
 @contextmanager
 def _opened(source: "os.PathLike[str] | BinaryIO | bytes") -> Iterator[BinaryIO]:
     if isinstance(source, bytes):

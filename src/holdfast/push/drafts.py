@@ -106,7 +106,6 @@ def changes(before: TableState, decision: Decision) -> Changes:
     """What the decision changes, for a dry run and for the audit."""
     after = decision.after
     old, new = (state.visible for state in (before, after))
-    was, now = (frozenset(state.lineage.entries) for state in (before, after))
     unseen = old - new
     if after.segments is not before.segments:
         unseen &= after.segments
@@ -115,11 +114,18 @@ def changes(before: TableState, decision: Decision) -> Changes:
         shown=tuple(sorted(new - old)),
         hidden=tuple(sorted(unseen)),
         removed=decision.removed,
-        entries_before=tuple(entry for entry in before.lineage.entries if entry not in now),
-        entries_after=tuple(entry for entry in after.lineage.entries if entry not in was),
+        entries_before=_other_than(after.lineage, before.lineage),
+        entries_after=_other_than(before.lineage, after.lineage),
         epoch_before=before.push.epoch,
         epoch_after=after.push.epoch,
     )
+
+
+def _other_than(known: Lineage, lineage: Lineage) -> tuple[LineageEntry, ...]:
+    """The entries of a lineage that another does not have, or has otherwise."""
+    # Found by their ids: the hash of an entry goes through all its names.
+    others = {entry.id: entry for entry in known.entries}
+    return tuple(entry for entry in lineage.entries if entry != others.get(entry.id))
 
 
 def ordered(entries: Iterable[LineageEntry]) -> tuple[LineageEntry, ...]:

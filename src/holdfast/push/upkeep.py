@@ -1,24 +1,22 @@
-"""Upkeep: carries out what retention decides, and removes what belongs to nothing.
+"""Upkeep: carries out what retention decides, examines tables and mends them, and deletes whole ones.
 
 Every step may be the last: files go after the records say that they may, the
 metadata of a file after the file, and whoever comes next continues.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-
-import msgspec
 
 from holdfast.clock import Clock
 from holdfast.config.push import raw_name
-from holdfast.errors import Conflict, InvalidRequest, LineageChanged, TableNotFound
+from holdfast.errors import Conflict, HoldfastError, TableNotFound
 from holdfast.push.audit import trim_audit
 from holdfast.push.catalog import Catalog
-from holdfast.push.deep_store import DeepStore, segment_of_file
-from holdfast.push.ingest import doomed_files, scan_path
-from holdfast.push.metastore.port import Create, Replace
-from holdfast.push.reports import Caller, Changes, RetentionReport
+from holdfast.push.deep_store import DeepStore, is_in_deep_store
+from holdfast.push.doctor import examine, repair
+from holdfast.push.orphans import Orphans
+from holdfast.push.reports import Caller, Changes, Finding, RetentionReport
 from holdfast.push.retention import DAY_MS, plan_retention, ready_deletions, without_deletions
 from holdfast.push.rules import Decision, Rules
 from holdfast.push.segments import Segment
@@ -31,11 +29,8 @@ _BATCH = 500
 """Segments forgotten in one write: a ZooKeeper packet holds several thousand paths."""
 _AUDIT_RECORDS = 10_000
 _AUDIT_MS = 365 * DAY_MS
-_ORPHAN_MS = 3 * DAY_MS
-_ORPHANS = 100
-_DISCARDED = 500
-"""Files named in one scan's record: a ZooKeeper packet holds several thousand paths."""
-_SCANS = 5
+_LEADER = "retention"
+_SERVICE = Caller(actor="holdfast")
 
 
 class Upkeep:
@@ -47,30 +42,39 @@ class Upkeep:
         clock: Clock,
         rules: Rules,
         *,
-        orphan_ms: int = _ORPHAN_MS,
+        orphans: Orphans,
     ) -> None:
         self._catalog = catalog
         self._deep_store = deep_store
         self._transactions = transactions
         self._clock = clock
         self._rules = rules
-        self._orphan_ms = orphan_ms
+        self._orphans = orphans
+        self._owner = clock.unique()
 
-    def run(self, table: str, *, dry_run: bool, by: Caller) -> RetentionReport:
+    def run_retention(self, table: str, *, dry_run: bool = False, by: Caller = _SERVICE) -> RetentionReport:
         """One pass over a table: finish earlier deletions, decide new ones, look for orphans."""
         if dry_run:
             return self._report(table, self._decided(table, by=by, dry_run=True))
         deleted = self.finish_deletions(table, by=by)
         report = self._decided(table, by=by, dry_run=False)
-        orphans = self.remove_orphans(table)
+        orphans = self._orphans.remove(table)
         expired = self.empty_deleted_area(table)
-        now_ms = self._clock.now_ms()
-        self._deep_store.remove_runs(table, before_ms=now_ms - self._orphan_ms)
-        trim_audit(self._catalog.metastore, table, keep=_AUDIT_RECORDS, oldest_ms=now_ms - _AUDIT_MS)
+        self._orphans.remove_runs(table)
+        oldest_ms = self._clock.now_ms() - _AUDIT_MS
+        trim_audit(self._catalog.metastore, table, keep=_AUDIT_RECORDS, oldest_ms=oldest_ms)
         return replace(self._report(table, report), deleted=deleted, orphans=orphans, expired=expired)
 
-    def finish_deletions(self, table: str, *, by: Caller) -> tuple[str, ...]:
-        """Delete the files that no broker reads any more; the segments they were of."""
+    def run_retention_everywhere(self, *, by: Caller = _SERVICE) -> tuple[RetentionReport, ...]:
+        """One pass over every table, only on the controller that leads; the others return at once."""
+        if not self._catalog.metastore.claim(_LEADER, self._owner):
+            return ()
+        reports = tuple(report for table in self._catalog.tables() for report in self._pass_over(table, by))
+        self.empty_deleted_areas()
+        return reports
+
+    def finish_deletions(self, table: str, *, by: Caller = _SERVICE) -> tuple[str, ...]:
+        """Delete the files that no broker reads any more, cheaply if there are none; whose they were."""
         state = self._catalog.load(table)
         # The announcements are read after the state: who comes later has read it, too.
         epochs = [broker.epoch for broker in self._catalog.broker_epochs(table).values()]
@@ -95,47 +99,20 @@ class Upkeep:
             self._retire_segment(table, known.get(name), pending)
         return self._let_go(table, going, (), by=by)
 
-    def remove_orphans(self, table: str) -> tuple[str, ...]:
-        """Delete old files that no record names."""
-        limit = self._clock.now_ms() - self._orphan_ms
-        old = [file.path for file in self._deep_store.files(table) if file.modified_ms < limit]
-        if not old:
-            return ()
-        orphans = self._claimed(table, self._orphans_among(table, old)[:_ORPHANS])
-        for path in orphans or ():
-            kept_until = self._clock.now_ms() + self._catalog.table(table).deleted_retention_ms
-            self._deep_store.retire(path, until_ms=kept_until)
-        if orphans:
-            log.warning("push.orphans_removed", extra={"table": table, "files": len(orphans)})
-        return orphans or ()
+    def doctor(self, table: str, *, fix: bool = False, by: Caller) -> tuple[Finding, ...]:
+        """What is wrong with a table; with `fix`, mend what can be mended without a decision."""
+        known = self._catalog.all_segments(table)
+        state = self._catalog.load(table)
+        files = {file.path: file.size for file in self._deep_store.files(table)}
+        found = examine(state, known, files, metastore=self._catalog.metastore)
+        if fix and any(finding.is_fixable for finding in found):
 
-    def discard(self, table: str, paths: Sequence[str]) -> tuple[str, ...]:
-        """Delete files that somebody built and did not register; one that a record names stays."""
-        for path in paths:
-            if not self._is_ours(table, path) or segment_of_file(path) is None:
-                raise InvalidRequest("not the file of a segment of this table", file=path, code="NOT_A_FILE")
-        removed: list[str] = []
-        for at in range(0, len(paths), _DISCARDED):
-            batch = paths[at : at + _DISCARDED]
-            attempts = (self._claimed(table, self._orphans_among(table, batch)) for _ in range(_SCANS))
-            # Whatever others hold up for so long is left to the scan for orphans.
-            for path in next((found for found in attempts if found is not None), ()):
-                self._deep_store.retire(path, until_ms=None)
-                removed.append(path)
-        return tuple(removed)
+            def decide(now: TableState) -> Step:
+                mended = repair(now, self._catalog.all_segments(table), now_ms=self._clock.now_ms())
+                return Step(decision=mended, operation="doctor")
 
-    def _claimed(self, table: str, candidates: Sequence[str]) -> tuple[str, ...] | None:
-        """Those of the files that nothing names and nothing will; None if somebody else was faster.
-
-        What an upload registers from here on either has a newer file, or
-        fails at the fence and finds its file among the doomed.
-        """
-        if not candidates:
-            return ()
-        if not self._fenced(table, candidates):
-            return None
-        # Between the look and the fence a file may have been registered.
-        return tuple(self._orphans_among(table, candidates))
+            self._transactions.run(table, decide, by=by)
+        return found
 
     def empty_deleted_areas(self) -> int:
         """Of all tables, those included that are gone and that nobody else looks after."""
@@ -178,6 +155,23 @@ class Upkeep:
         self._deep_store.remove_runs(table, before_ms=self._clock.now_ms())
         self._catalog.finish_delete(table)
 
+    def _pass_over(self, table: str, by: Caller) -> list[RetentionReport]:
+        """A table that cannot be read must not keep the others waiting."""
+        try:
+            return [self.run_retention(table, by=by)]
+        except TableNotFound:
+            return self._finish_delete(table)
+        except HoldfastError as error:
+            _log_failed(table, error)
+            return []
+
+    def _finish_delete(self, table: str) -> list[RetentionReport]:
+        try:
+            self.finish_table_deletion(table)
+        except HoldfastError as error:
+            _log_failed(table, error)
+        return []
+
     def _kept_ms(self, table: str, retention_ms: int | None) -> int:
         if retention_ms is not None:
             return retention_ms
@@ -215,7 +209,7 @@ class Upkeep:
         )
 
     def _retire_segment(self, table: str, segment: Segment | None, pending: PendingDeletion) -> None:
-        if segment is not None and self._is_ours(table, segment.uri):
+        if segment is not None and is_in_deep_store(table, segment.uri):
             self._retire(segment.uri, pending)
 
     def _retire(self, path: str, pending: PendingDeletion) -> None:
@@ -249,34 +243,6 @@ class Upkeep:
         self._transactions.run(table, decide, by=by)
         return tuple(gone)
 
-    def _orphans_among(self, table: str, paths: Iterable[str]) -> list[str]:
-        named = {segment.uri for segment in self._catalog.all_segments(table).values()}
-        state = self._catalog.load(table)
-        named.update(path for pending in state.push.deletions for path in pending.files)
-        return [path for path in paths if path not in named]
-
-    def _fenced(self, table: str, doomed: Sequence[str]) -> bool:
-        """Change the scan's record, so that uploads that are under way put their bytes again.
-
-        It names the doomed files, and those that an earlier scan named as long
-        as they exist: whoever made it may still be about to delete them.
-        """
-        path = scan_path(table)
-        found = self._catalog.metastore.read(path)
-        before = frozenset() if found is None else doomed_files(found.data).difference(doomed)
-        left = [file for file in sorted(before) if self._deep_store.stat(file) is not None]
-        content = msgspec.json.encode({"at_ms": self._clock.now_ms(), "doomed": [*doomed, *left]})
-        change = Create(path, content) if found is None else Replace(path, content, found.version)
-        try:
-            self._catalog.metastore.write([change])
-        except LineageChanged:
-            return False  # Somebody else is scanning.
-        return True
-
-    def _is_ours(self, table: str, uri: str) -> bool:
-        """Whether the deep store holds the file; one that was pushed by address is somebody else's."""
-        return "://" not in uri and uri.startswith(f"{raw_name(table)}/")
-
 
 def _still_waiting(state: TableState, pending: PendingDeletion) -> frozenset[str]:
     same = (each for each in state.push.deletions if each.epoch == pending.epoch)
@@ -288,3 +254,7 @@ class _Planned:
         self.reasons: tuple[str, ...] = ()
         self.changes: Changes | None = None
         self.after: TableState | None = None
+
+
+def _log_failed(table: str, error: HoldfastError) -> None:
+    log.warning("push.retention_failed", extra={"table": table, "cause": str(error)})

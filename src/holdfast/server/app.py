@@ -102,6 +102,7 @@ class _Gate:
         try:
             principal = await self._principal(request, declared)
             who = principal.name
+            self._admit(request, declared, principal)
             async with _staging(declared) as folder:
                 call = await self._read(request, declared, principal, request_id, folder)
                 slots = service.queries if declared.is_query else service.calls
@@ -111,6 +112,7 @@ class _Gate:
             code = code_of(error)
             is_precise = request.headers.get("x-lineage-status", "").strip().lower() == "precise"
             response = self._refusal(error, request_id=request_id, is_precise=is_precise)
+            self._note(request, declared, who, code, request_id)
         except ClientDisconnect:
             code = "DISCONNECTED"
             response = Response(status_code=400)
@@ -121,9 +123,8 @@ class _Gate:
         response.headers["X-Request-Id"] = request_id
         took_ms = service.clock.elapsed_ms() - started_ms
         service.metrics.answered(self._name, declared, response.status_code, took_ms, code)
-        is_change = declared.method != "GET" and not declared.is_query
         log.log(
-            logging.INFO if is_change else logging.DEBUG,
+            logging.INFO if declared.is_change else logging.DEBUG,
             "http.answered",
             extra={
                 "route": declared.name, "status": response.status_code, "took_ms": took_ms,
@@ -132,21 +133,36 @@ class _Gate:
         )  # fmt: skip
         return response
 
+    def _note(self, request: Request, declared: Endpoint, who: str, code: str, request_id: str) -> None:
+        """Keep a refused call that would have changed something."""
+        if not declared.is_change:
+            return
+        table = request.path_params.get("table") or request.query_params.get("tableName") or ""
+        self._service.refused.note(
+            actor=who, address=_client(request), operation=declared.name, table=str(table), code=code,
+            request_id=request_id,
+        )  # fmt: skip
+
     async def _principal(self, request: Request, declared: Endpoint) -> Principal:
-        """Who calls; by the time this returns they may, and are within their share."""
+        """Who calls."""
         service, client = self._service, _client(request)
         refuse_foreign_pages(request.headers, is_open=not service.users.is_on)
         if declared.access.role is None:
-            service.rates.admit(client)
             return Principal("", {})
         header = request.headers.get("authorization")
         principal = service.users.remembered(header)
         if principal is None:
             # The first comparison of a secret takes a core for a while: not on the loop.
             principal = await anyio.to_thread.run_sync(service.users.principal, header, client)
-        service.rates.admit(f"user {principal.name}" if service.users.is_on else client)
-        authorise(principal, declared.access, _table(request, declared))
         return principal
+
+    def _admit(self, request: Request, declared: Endpoint, principal: Principal) -> None:
+        """Refuse who may not, or has used up their share."""
+        service, is_open = self._service, declared.access.role is None
+        is_by_name = service.users.is_on and not is_open
+        service.rates.admit(f"user {principal.name}" if is_by_name else _client(request))
+        if not is_open:
+            authorise(principal, declared.access, _table(request, declared))
 
     async def _read(
         self, request: Request, declared: Endpoint, principal: Principal, request_id: str, folder: Path | None

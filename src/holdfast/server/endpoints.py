@@ -65,7 +65,18 @@ DATABASE_HEADER = header(DATABASE, "Put this and a dot before the table's name; 
 PRECISE_HEADER = header(
     "X-Lineage-Status", "400, 403, 404 and 409 for rules that fail, instead of Pinot's 500.", ("precise",)
 )
+NEEDED_TYPE = Parameter("type", "The table's type.", choices=("OFFLINE", "REALTIME"), is_required=True)
+KEY_HEADER = header(
+    "Idempotency-Key", "Chosen by the client: a repeat with the same key gets the same answer."
+)
+COMMON = (TABLE, TYPE, DATABASE_HEADER)
 DRY_RUN = flag("dryRun", "Check every rule and tell what would change; change nothing.")
+RULES = {
+    404: "The table or the entry is not known.",
+    409: "A rule forbids it, or somebody else was faster (precise statuses).",
+    500: "A rule forbids it, as Pinot answers; errorCode names the rule. Or a bug.",
+}
+NO_TABLE = {404: "The table is not known."}
 
 
 class BodyKind(Enum):
@@ -113,6 +124,12 @@ class Endpoint:
     """Statuses beside the ones that every route may answer."""
     is_query: bool = False
     """It runs SQL, and so takes one of the places for queries."""
+
+    @property
+    def is_change(self) -> bool:
+        """Whether it is there to change something, if only a query that runs."""
+        needs_more = self.access.role is not None and self.access.role > Role.READ
+        return needs_more or (self.method != "GET" and not self.is_query)
 
     def parameter(self, name: str) -> Parameter:
         found = next((one for one in self.parameters if one.name == name), None)

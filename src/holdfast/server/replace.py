@@ -1,4 +1,4 @@
-"""Routes of the protocol: start, end, revert, and what goes beyond Pinot's three calls."""
+"""Routes of the protocol: start, end, revert, of one table or several, and what helps a push along."""
 
 from collections.abc import Callable
 from functools import partial
@@ -9,21 +9,22 @@ import msgspec
 from holdfast.config.gates import parse_gates
 from holdfast.config.server import Role
 from holdfast.errors import InvalidRequest
-from holdfast.model.lineage import EntryState, LineageEntry
-from holdfast.push.leases import lease_expires_at_ms
 from holdfast.push.moments import moment_ms
 from holdfast.push.reports import Switched
-from holdfast.push.rules import StartRequest, Target
-from holdfast.push.snapshots import details_of
-from holdfast.push.state import Part, TableState
+from holdfast.push.rules import StartRequest
+from holdfast.push.state import Part
 from holdfast.server.auth import Access, On
 from holdfast.server.end_jobs import EndJob
 from holdfast.server.endpoints import (
+    COMMON,
     DATABASE_HEADER,
     DRY_RUN,
+    KEY_HEADER,
+    NEEDED_TYPE,
+    NO_TABLE,
     PRECISE_HEADER,
+    RULES,
     TABLE,
-    TYPE,
     Answer,
     BodyKind,
     Call,
@@ -38,8 +39,8 @@ from holdfast.server.service import Service
 from holdfast.server.shapes import (
     OBJECT,
     changes_document,
-    entry_document,
     preflight_document,
+    published,
     switched_document,
 )
 from holdfast.server.table_names import offline_name, qualified
@@ -50,7 +51,6 @@ _CLEANUP_WITHIN_MS = 60_000
 _WAIT_MAX_MS = 3_600_000
 _LEASE_MS = 600_000
 _LEASE_MS_MIN = 1_000
-_EPOCH_HEADER = "X-Snapshot-Epoch"
 
 
 class PartitionBody(msgspec.Struct, frozen=True):
@@ -171,8 +171,8 @@ def end(service: Service, call: Call) -> Reply:
     if is_dry_run:
         return Reply(document=switched_document(switched, is_dry_run=True))
     if waits:
-        return _published(switched, {"epoch": switched.epoch, "brokers": dict(switched.brokers)})
-    return _published(switched)
+        return published(switched, {"epoch": switched.epoch, "brokers": dict(switched.brokers)})
+    return published(switched)
 
 
 def end_job(service: Service, call: Call) -> Reply:
@@ -217,33 +217,7 @@ def revert(service: Service, call: Call) -> Reply:
     )
     if is_dry_run:
         return Reply(document=switched_document(switched, is_dry_run=True))
-    return _published(switched, {"alreadyReverted": True} if switched.already else None)
-
-
-def rollback(service: Service, call: Call) -> Reply:
-    table = offline_name(call.table, call.kind())
-    target = Target(
-        steps=call.whole("steps"),
-        entry_id=call.text("toEntryId"),
-        epoch=call.whole("toEpoch"),
-        newest=call.text("fromEntryId"),
-    )
-    if sum(one is not None for one in (target.steps, target.entry_id, target.epoch)) != 1:
-        raise InvalidRequest(
-            "a rollback needs one target", code="PARAMETER_INVALID", hint="give steps, toEntryId or toEpoch"
-        )
-    is_dry_run = call.flag("dryRun")
-    switched = service.controller.rollback(table, target, dry_run=is_dry_run, by=service.caller(call, table))
-    return _published(switched, switched_document(switched, is_dry_run=is_dry_run))
-
-
-def redo(service: Service, call: Call) -> Reply:
-    table = offline_name(call.table, call.kind())
-    is_dry_run = call.flag("dryRun")
-    switched = service.controller.redo(
-        table, call.needed("entryId"), dry_run=is_dry_run, by=service.caller(call, table)
-    )
-    return _published(switched, switched_document(switched, is_dry_run=is_dry_run))
+    return published(switched, {"alreadyReverted": True} if switched.already else None)
 
 
 def end_group(service: Service, call: Call) -> Reply:
@@ -306,109 +280,6 @@ def preflight(service: Service, call: Call) -> Reply:
     return Reply(document=document)
 
 
-def lineage(service: Service, call: Call) -> Reply:
-    table = offline_name(call.table, call.kind(is_needed=True))
-    state = service.controller.state(table)
-    document: dict[str, Any] = {
-        "tableNameWithType": table,
-        "lineageEntries": {entry.id: _entry(state, entry) for entry in state.lineage.entries},
-    }
-    if state.lineage.custom:
-        document["customMap"] = dict(state.lineage.custom)
-    return Reply(document=document)
-
-
-def snapshots(service: Service, call: Call) -> Reply:
-    table = offline_name(call.table, call.kind())
-    found = service.controller.snapshots(table)
-    details = service.controller.segments(table)
-    return Reply(
-        document={
-            "tableNameWithType": table,
-            "snapshots": [
-                {
-                    "position": one.position,
-                    "epoch": one.epoch,
-                    "segmentLineageEntryId": one.entry_id,
-                    "publishedAt": one.published_at_ms,
-                    "isCurrent": one.is_current,
-                    "pinnedUntil": one.pinned_until_ms,
-                    "steps": list(one.steps),
-                    "source": dict(one.source),
-                    "segments": sorted(one.segments),
-                    "docs": sum(details[name].docs for name in one.segments if name in details),
-                    "bytes": sum(details[name].size_bytes for name in one.segments if name in details),
-                }
-                for one in found
-            ],
-        }
-    )
-
-
-def pin(service: Service, call: Call) -> Reply:
-    table = offline_name(call.table, call.kind())
-    until_ms = call.whole("until")
-    if until_ms is None:
-        raise InvalidRequest("until when?", parameter="until", code="PARAMETER_MISSING")
-    kept = service.controller.pin(table, _epoch(call), until_ms=until_ms, by=service.caller(call, table))
-    return Reply(document={"epoch": kept.epoch, "pinnedUntil": kept.pinned_until_ms})
-
-
-def unpin(service: Service, call: Call) -> Reply:
-    table = offline_name(call.table, call.kind())
-    service.controller.unpin(table, _epoch(call), by=service.caller(call, table))
-    return Reply(document={"epoch": _epoch(call), "pinnedUntil": None})
-
-
-def audit(service: Service, call: Call) -> Reply:
-    table = offline_name(call.table, call.kind())
-    limit = call.whole("limit")
-    since = call.whole("since")
-    found = service.controller.audit(
-        table, since=since or 0, limit=100 if limit is None else max(0, min(limit, 1000))
-    )
-    return Reply(document={"records": [msgspec.to_builtins(one) for one in found]})
-
-
-def doctor(service: Service, call: Call) -> Reply:
-    return _findings(service, call, fix=False)
-
-
-def fix(service: Service, call: Call) -> Reply:
-    return _findings(service, call, fix=True)
-
-
-def consistent_push(service: Service, call: Call) -> Reply:
-    table = offline_name(call.table, call.kind())
-    call.needed("enabled")
-    is_enabled = call.flag("enabled")
-    switched = service.controller.set_consistent_push(
-        table, enabled=is_enabled, by=service.caller(call, table)
-    )
-    document: dict[str, Any] = {"consistentDataPush": is_enabled}
-    if switched is not None:
-        document |= switched_document(switched, is_dry_run=False)
-    return Reply(document=document)
-
-
-def _findings(service: Service, call: Call, *, fix: bool) -> Reply:
-    table = offline_name(call.table, call.kind())
-    found = service.controller.doctor(table, fix=fix, by=service.caller(call, table))
-    return Reply(
-        document={
-            "findings": [
-                {
-                    "code": one.code,
-                    "message": one.message,
-                    "names": list(one.names),
-                    "isFixable": one.is_fixable,
-                }
-                for one in found
-            ]
-        }
-    )
-
-
 def _part(body: PartBody) -> Part:
     start_ms, end_ms = (None, None) if body.time_range is None else map(_moment, body.time_range)
     named = body.partition
@@ -452,21 +323,6 @@ def _switched_group(service: Service, call: Call, switch: Callable[..., dict[str
     return Reply(document={"tables": tables})
 
 
-def _published(switched: Switched, document: dict[str, Any] | None = None) -> Reply:
-    return Reply(document=document, headers={_EPOCH_HEADER: str(switched.epoch)})
-
-
-def _entry(state: TableState, entry: LineageEntry) -> dict[str, Any]:
-    """An entry as Pinot lists it, and what Holdfast knows beside."""
-    details = details_of(state, entry.id)
-    document = entry_document(entry)
-    if details.source:
-        document["source"] = dict(details.source)
-    if entry.state is EntryState.IN_PROGRESS:
-        document |= {"actor": details.actor, "leaseExpiresAt": lease_expires_at_ms(state, entry.id)}
-    return document
-
-
 def _lease_ms(call: Call) -> int:
     given = call.whole("leaseMs")
     return _LEASE_MS if given is None else max(_LEASE_MS_MIN, min(given, _WAIT_MAX_MS))
@@ -477,25 +333,9 @@ def _wait(call: Call, name: str, default_ms: int) -> int:
     return default_ms if given is None else max(0, min(given, _WAIT_MAX_MS))
 
 
-def _epoch(call: Call) -> int:
-    epoch = call.whole("epoch")
-    assert epoch is not None, "the path holds an epoch"
-    return epoch
-
-
 _ENTRY = Parameter("segmentLineageEntryId", "The entry, as start named it.", is_required=True)
-_NEEDED_TYPE = Parameter("type", "The table's type.", choices=("OFFLINE", "REALTIME"), is_required=True)
-_EPOCH = Parameter("epoch", "A snapshot's epoch.", TABLE.place, kind="integer", is_required=True)
 _LEASE = header("X-Lease-Token", "The token that start gave with a lease.")
-_KEY = header("Idempotency-Key", "Chosen by the client: a repeat with the same key gets the same answer.")
-_COMMON = (TABLE, TYPE, DATABASE_HEADER)
-_CHANGING = (DATABASE_HEADER, PRECISE_HEADER, _KEY)
-_RULES = {
-    404: "The table or the entry is not known.",
-    409: "A rule forbids it, or somebody else was faster (precise statuses).",
-    500: "A rule forbids it, as Pinot answers; errorCode names the rule. Or a bug.",
-}
-_MISSING = {404: "The table is not known."}
+_CHANGING = (DATABASE_HEADER, PRECISE_HEADER, KEY_HEADER)
 
 ENDPOINTS = (
     Endpoint(
@@ -503,7 +343,7 @@ ENDPOINTS = (
         access=Access(Role.WRITE), handle=start,
         about="Open a push: segmentsTo stay hidden until it ends, segmentsFrom stay visible.",
         parameters=(
-            TABLE, _NEEDED_TYPE, *_CHANGING, DRY_RUN,
+            TABLE, NEEDED_TYPE, *_CHANGING, DRY_RUN,
             flag("forceCleanup", "Revert open pushes that overlap, and make room."),
             flag("takeover", "With forceCleanup, also one whose lease holds; for operators."),
             Parameter("exclusive", "Only this push may upload while it is open.", kind="boolean"),
@@ -518,14 +358,14 @@ ENDPOINTS = (
         answer=Answer(about="The entry is open.", schema={
             "type": "object", "properties": {"segmentLineageEntryId": {"type": "string"}},
             "required": ["segmentLineageEntryId"]}),
-        refusals=_RULES,
+        refusals=RULES,
     ),
     Endpoint(
         method="POST", path="/segments/{table}/endReplaceSegments", name="EndReplaceSegments",
         access=Access(Role.WRITE), handle=end,
         about="Publish a push: from now on queries see segmentsTo in place of segmentsFrom.",
         parameters=(
-            TABLE, _NEEDED_TYPE, _ENTRY, *_CHANGING, _LEASE, DRY_RUN,
+            TABLE, NEEDED_TYPE, _ENTRY, *_CHANGING, _LEASE, DRY_RUN,
             flag("cleanup", "Run retention for the table afterwards."),
             flag("override", "Publish although a gate failed; for operators, and audited."),
             Parameter("onlineTimeoutMs", "How long to wait for the segments to be online.", kind="integer"),
@@ -535,55 +375,34 @@ ENDPOINTS = (
         ),
         body=BodyKind.OPTIONAL_JSON, body_type=EndBody, body_about="A subset of the announced segments.",
         answer=Answer(about="Published. The body is empty, unless brokers were waited for."),
-        refusals=_RULES,
+        refusals=RULES,
     ),
     Endpoint(
         method="POST", path="/segments/{table}/revertReplaceSegments", name="RevertReplaceSegments",
         access=Access(Role.WRITE), handle=revert,
         about="Take a push back: queries see segmentsFrom again. Of others' pushes: for operators.",
         parameters=(
-            TABLE, _NEEDED_TYPE, _ENTRY, *_CHANGING, DRY_RUN,
+            TABLE, NEEDED_TYPE, _ENTRY, *_CHANGING, DRY_RUN,
             flag("forceRevert", "Also give up a push that is still open."),
             flag("onlyOpen", "Refuse if it was published meanwhile."),
         ),
         body=BodyKind.OPTIONAL_JSON, body_type=RevertBody, body_about="Passed over, as in Pinot.",
         answer=Answer(about="Reverted. The body is empty, unless it had been before."),
-        refusals=_RULES,
-    ),
-    Endpoint(
-        method="POST", path="/segments/{table}/rollback", name="Rollback", access=Access(Role.OPERATE),
-        handle=rollback, about="Go back to a retained snapshot, over several pushes in one write.",
-        parameters=(
-            *_COMMON, PRECISE_HEADER, _KEY, DRY_RUN,
-            Parameter("steps", "So many pushes back.", kind="integer"),
-            Parameter("toEntryId", "To the snapshot that this entry published."),
-            Parameter("toEpoch", "To the snapshot of this epoch.", kind="integer"),
-            Parameter("fromEntryId", "Refuse unless this is the newest published entry."),
-        ),
-        answer=Answer(about="What changed.", schema=OBJECT), refusals=_RULES,
-    ),
-    Endpoint(
-        method="POST", path="/segments/{table}/redo", name="Redo", access=Access(Role.OPERATE), handle=redo,
-        about="Publish a reverted push again; nothing is uploaded.",
-        parameters=(
-            *_COMMON, PRECISE_HEADER, _KEY, DRY_RUN,
-            Parameter("entryId", "The reverted entry.", is_required=True),
-        ),
-        answer=Answer(about="What changed.", schema=OBJECT), refusals=_RULES,
+        refusals=RULES,
     ),
     Endpoint(
         method="POST", path="/lineage/group/end", name="EndGroup", access=Access(Role.WRITE, On.SOME),
         handle=end_group, about="Publish pushes of several tables in one step.",
         parameters=(*_CHANGING, DRY_RUN, flag("override", "Publish although a gate failed; for operators.")),
         body=BodyKind.JSON, body_type=list[GroupEntry], body_about="One entry for each table.",
-        answer=Answer(about="What changed.", schema=OBJECT), refusals=_RULES,
+        answer=Answer(about="What changed.", schema=OBJECT), refusals=RULES,
     ),
     Endpoint(
         method="POST", path="/lineage/group/revert", name="RevertGroup", access=Access(Role.WRITE, On.SOME),
         handle=revert_group, about="Take pushes of several tables back in one step.",
         parameters=(*_CHANGING, DRY_RUN, flag("forceRevert", "Also give up pushes that are still open.")),
         body=BodyKind.JSON, body_type=list[GroupEntry], body_about="One entry for each table.",
-        answer=Answer(about="What changed.", schema=OBJECT), refusals=_RULES,
+        answer=Answer(about="What changed.", schema=OBJECT), refusals=RULES,
     ),
     Endpoint(
         method="GET", path="/lineage/jobs/{id}", name="GetEndJob", access=Access(Role.READ, On.SOME),
@@ -595,85 +414,26 @@ ENDPOINTS = (
     Endpoint(
         method="POST", path="/segments/{table}/heartbeat", name="Heartbeat", access=Access(Role.WRITE),
         handle=heartbeat, about="Renew the lease of an open push.",
-        parameters=(*_COMMON, _ENTRY, _LEASE, PRECISE_HEADER),
-        answer=Answer(about="Until when it holds.", schema=OBJECT), refusals=_RULES,
+        parameters=(*COMMON, _ENTRY, _LEASE, PRECISE_HEADER),
+        answer=Answer(about="Until when it holds.", schema=OBJECT), refusals=RULES,
     ),
     Endpoint(
         method="POST", path="/segments/{table}/validateReplaceSegments", name="ValidateReplaceSegments",
         access=Access(Role.WRITE), handle=validate, is_query=True,
         about="Evaluate gates on the hidden side of an open push.",
-        parameters=(*_COMMON, _ENTRY, PRECISE_HEADER),
+        parameters=(*COMMON, _ENTRY, PRECISE_HEADER),
         body=BodyKind.OPTIONAL_JSON, body_type=ValidateBody, body_about="The gates.",
-        answer=Answer(about="How each gate did.", schema=OBJECT), refusals=_RULES,
+        answer=Answer(about="How each gate did.", schema=OBJECT), refusals=RULES,
     ),
     Endpoint(
         method="GET", path="/segments/{table}/preflight", name="Preflight", access=Access(Role.READ),
         handle=preflight,
         about="Whether a push of a size would fit; for who may write, also where to build it.",
         parameters=(
-            *_COMMON,
+            *COMMON,
             Parameter("expectedBytes", "The size of the push.", kind="integer", is_required=True),
             Parameter("run", "A push job: say whether its record is seen in the deep store."),
         ),
-        answer=Answer(about="The figures.", schema=OBJECT), refusals=_MISSING,
-    ),
-    Endpoint(
-        method="GET", path="/segments/{table}/lineage", name="GetSegmentLineage", access=Access(Role.READ),
-        handle=lineage, about="The lineage entries of a table, oldest change first.",
-        parameters=(TABLE, _NEEDED_TYPE, DATABASE_HEADER),
-        answer=Answer(about="The entries.", schema={
-            "type": "object", "required": ["tableNameWithType", "lineageEntries"],
-            "properties": {"tableNameWithType": {"type": "string"}, "lineageEntries": OBJECT}}),
-        refusals=_MISSING,
-    ),
-    Endpoint(
-        method="GET", path="/segments/{table}/lineage/audit", name="GetAudit", access=Access(Role.READ),
-        handle=audit, about="Who changed what, newest first.",
-        parameters=(
-            *_COMMON, Parameter("since", "At or after this time, in milliseconds.", kind="integer"),
-            Parameter("limit", "At most so many, 100 by default, 1000 at most.", kind="integer"),
-        ),
-        answer=Answer(about="The records.", schema=OBJECT), refusals=_MISSING,
-    ),
-    Endpoint(
-        method="GET", path="/segments/{table}/lineage/doctor", name="GetDoctor", access=Access(Role.READ),
-        handle=doctor, about="What is wrong with a table.", parameters=_COMMON,
-        answer=Answer(about="The findings.", schema=OBJECT), refusals=_MISSING,
-    ),
-    Endpoint(
-        method="POST", path="/segments/{table}/lineage/doctor", name="RunDoctor",
-        access=Access(Role.OPERATE), handle=fix, about="Mend what can be mended safely.", parameters=_COMMON,
-        answer=Answer(about="The findings.", schema=OBJECT), refusals=_RULES,
-    ),
-    Endpoint(
-        method="GET", path="/segments/{table}/snapshots", name="GetSnapshots", access=Access(Role.READ),
-        handle=snapshots, about="The contents that a revert, rollback or redo can bring back, newest first.",
-        parameters=_COMMON, answer=Answer(about="The snapshots.", schema=OBJECT), refusals=_MISSING,
-    ),
-    Endpoint(
-        method="POST", path="/segments/{table}/snapshots/{epoch:int}/pin", name="PinSnapshot",
-        access=Access(Role.OPERATE), handle=pin, about="Keep a snapshot from retention.",
-        parameters=(
-            *_COMMON, _EPOCH, PRECISE_HEADER,
-            Parameter("until", "When it ends, in milliseconds since the epoch.", kind="integer",
-                      is_required=True),
-        ),
-        answer=Answer(about="Kept.", schema=OBJECT), refusals=_RULES,
-    ),
-    Endpoint(
-        method="DELETE", path="/segments/{table}/snapshots/{epoch:int}/pin", name="UnpinSnapshot",
-        access=Access(Role.OPERATE), handle=unpin, about="Let retention have a snapshot again.",
-        parameters=(*_COMMON, _EPOCH, PRECISE_HEADER),
-        answer=Answer(about="No longer kept.", schema=OBJECT), refusals=_RULES,
-    ),
-    Endpoint(
-        method="POST", path="/tables/{table}/consistentPush", name="SwitchConsistentPush",
-        access=Access(Role.ADMIN), handle=consistent_push,
-        about="Switch consistent push on or off in place.",
-        parameters=(
-            *_COMMON, PRECISE_HEADER,
-            Parameter("enabled", "On or off.", kind="boolean", is_required=True),
-        ),
-        answer=Answer(about="Switched.", schema=OBJECT), refusals=_RULES,
+        answer=Answer(about="The figures.", schema=OBJECT), refusals=NO_TABLE,
     ),
 )  # fmt: skip

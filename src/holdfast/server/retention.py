@@ -56,7 +56,7 @@ class PeriodicRetention:
         """Delete what was waiting for brokers that have moved on; most of the time there is nothing."""
         for table in self._controller.tables():
             try:
-                self._controller.finish_deletions(table)
+                self._controller.upkeep.finish_deletions(table)
             except HoldfastError as error:
                 log.warning("deletions.failed", extra={"table": table, "cause": str(error)})
 
@@ -67,7 +67,7 @@ class PeriodicRetention:
                 return
             self._due_ms = self._clock.elapsed_ms() + self._frequency_ms
         try:
-            reports = self._controller.run_retention_everywhere(by=_BY)
+            reports = self._controller.upkeep.run_retention_everywhere(by=_BY)
         except HoldfastError as error:
             self._metrics.retention_runs.labels("failed").inc()
             log.warning("retention.failed", extra={"cause": str(error)})

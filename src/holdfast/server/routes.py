@@ -1,7 +1,7 @@
 """All routes of the two applications. The more particular path stands first."""
 
 from holdfast.config.server import Role
-from holdfast.server import queries, replace, segments, tables, upkeep, uploads
+from holdfast.server import lineage, queries, replace, segments, snapshots, tables, upkeep, uploads
 from holdfast.server.auth import Access, On
 from holdfast.server.endpoints import Answer, Call, Endpoint, Reply
 from holdfast.server.openapi import describe
@@ -16,6 +16,8 @@ def controller_endpoints() -> tuple[Endpoint, ...]:
             *queries.CONTROLLER_ENDPOINTS,
             *uploads.ENDPOINTS,
             *replace.ENDPOINTS,
+            *lineage.ENDPOINTS,
+            *snapshots.ENDPOINTS,
             *segments.ENDPOINTS,
             *tables.ENDPOINTS,
         ),

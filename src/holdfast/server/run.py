@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from socket import gethostname
 from urllib.parse import unquote
 
 from holdfast.clock import Clock, SystemClock
@@ -22,6 +23,7 @@ from holdfast.push.metastore.open import open_metastore
 from holdfast.push.paths import lineage_path
 from holdfast.push.queries.engine import Engine
 from holdfast.push.queries.pool import PoolSettings, WorkerPool
+from holdfast.push.refused_calls import RefusedCalls
 from holdfast.push.routing import Router
 from holdfast.push.rules import Rules
 from holdfast.push.snapshots import snapshots
@@ -43,6 +45,8 @@ log = logging.getLogger(__name__)
 _CALLS_AT_ONCE = 64
 _QUERIES_SECONDS = 10
 """How long a stop waits for running queries before it cancels them."""
+_REFUSED_MS = 5_000
+"""So often refused calls are written down, if there were any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,11 @@ def serving(settings: ServerSettings, clock: Clock | None = None) -> Iterator[Ru
             frequency_ms=settings.retention_frequency_ms,
             initial_delay_ms=settings.retention_initial_delay_ms,
         )  # fmt: skip
+        opened.callback(_write_refused, service)
+        refusals = clock.every_ms(
+            _REFUSED_MS, partial(_write_refused, service), name="holdfast-refused-calls"
+        )
+        opened.callback(refusals.stop)
         opened.callback(retention.stop)
         opened.callback(_stop, listeners, service, stopping)
         listeners.start()
@@ -146,6 +155,7 @@ def open_service(
         calls=Slots(_CALLS_AT_ONCE, "requests"),
         queries=Slots(limits.concurrent_queries, "queries"),
         metrics=Metrics(lambda: _figures(catalog, clock)),
+        refused=RefusedCalls(metastore, clock, controller=f"{gethostname()}_{port}"),
         ends=EndJobs(),
         started_at_ms=clock.elapsed_ms(),
     )
@@ -220,6 +230,13 @@ def _stop(listeners: Listeners, service: Service, stopping: threading.Event) -> 
 def _cancel_queries(service: Service) -> None:
     for one in service.broker.running():
         service.broker.cancel(one["requestId"])
+
+
+def _write_refused(service: Service) -> None:
+    try:
+        service.refused.write()
+    except HoldfastError as error:
+        log.warning("refused_calls.not_written", extra={"cause": str(error)})
 
 
 def _bound(opened: ExitStack, settings: ServerSettings, name: str) -> Bound:

@@ -15,10 +15,10 @@ from holdfast.push.paths import external_view_path
 from holdfast.push.segments import column_descriptions
 from holdfast.server.auth import Access
 from holdfast.server.endpoints import (
+    COMMON,
     DATABASE_HEADER,
     PRECISE_HEADER,
     TABLE,
-    TYPE,
     Answer,
     BodyKind,
     Call,
@@ -210,7 +210,6 @@ _START = Parameter("startTimestamp", "Inclusive, in milliseconds since the epoch
 _END = Parameter("endTimestamp", "Exclusive, in milliseconds since the epoch.", kind="integer")
 _OVERLAPPING = flag("excludeOverlapping", "Leave out what only overlaps the range.")
 _REPLACED = flag("excludeReplacedSegments", "Only what queries see.")
-_COMMON = (TABLE, TYPE, DATABASE_HEADER)
 _MISSING = {404: "The table or the segment is not known."}
 _LOCKED = {
     **_MISSING,
@@ -224,38 +223,38 @@ ENDPOINTS = (
     Endpoint(
         method="GET", path="/segments/{table}", name="GetSegments", access=Access(Role.READ),
         handle=list_segments, about="The segments of a table.",
-        parameters=(*_COMMON, _REPLACED, _START, _END, _OVERLAPPING), answer=_BY_TYPE, refusals=_MISSING,
+        parameters=(*COMMON, _REPLACED, _START, _END, _OVERLAPPING), answer=_BY_TYPE, refusals=_MISSING,
     ),
     Endpoint(
         method="GET", path="/segments/{table}/select", name="SelectSegments", access=Access(Role.READ),
         handle=select_segments, about="The segments that queries see in a time range.",
-        parameters=(*_COMMON, _START, _END, _OVERLAPPING), answer=_BY_TYPE, refusals=_MISSING,
+        parameters=(*COMMON, _START, _END, _OVERLAPPING), answer=_BY_TYPE, refusals=_MISSING,
     ),
     Endpoint(
         method="GET", path="/segments/{table}/crc", name="GetCrc", access=Access(Role.READ), handle=all_crc,
-        about="The checksum of every segment.", parameters=_COMMON,
+        about="The checksum of every segment.", parameters=COMMON,
         answer=Answer(about="By segment.", schema=OBJECT), refusals=_MISSING,
     ),
     Endpoint(
         method="GET", path="/segments/{table}/servers", name="GetServers", access=Access(Role.READ),
-        handle=servers, about="Which server holds which segments.", parameters=_COMMON,
+        handle=servers, about="Which server holds which segments.", parameters=COMMON,
         answer=Answer(about="By server.", schema={"type": "array", "items": OBJECT}), refusals=_MISSING,
     ),
     Endpoint(
         method="GET", path="/segments/{table}/zkmetadata", name="GetAllMetadata", access=Access(Role.READ),
-        handle=all_metadata, about="The record of every segment.", parameters=_COMMON,
+        handle=all_metadata, about="The record of every segment.", parameters=COMMON,
         answer=Answer(about="By segment.", schema=OBJECT), refusals=_MISSING,
     ),
     Endpoint(
         method="GET", path="/segments/{table}/{segment}/metadata", name="GetMetadata",
         access=Access(Role.READ), handle=segment_metadata, about="The record of a segment.",
-        parameters=(*_COMMON, _SEGMENT), answer=Answer(about="Its fields.", schema=OBJECT),
+        parameters=(*COMMON, _SEGMENT), answer=Answer(about="Its fields.", schema=OBJECT),
         refusals=_MISSING,
     ),
     Endpoint(
         method="GET", path="/segments/{table}/{segment}", name="DownloadSegment", access=Access(Role.READ),
         handle=download, about="A segment as a tar.gz, as Pinot packs it.",
-        parameters=(*_COMMON, _SEGMENT),
+        parameters=(*COMMON, _SEGMENT),
         answer=Answer(about="The archive.", schema={"type": "string", "format": "binary"},
                       media_type="application/octet-stream"),
         refusals=_MISSING,
@@ -264,7 +263,7 @@ ENDPOINTS = (
         method="DELETE", path="/segments/{table}/choose", name="DeleteChosenSegments",
         access=Access(Role.OPERATE), handle=delete_chosen, about="Delete the segments of a time range.",
         parameters=(
-            *_COMMON, PRECISE_HEADER, _REPLACED, _START, _END, RETENTION,
+            *COMMON, PRECISE_HEADER, _REPLACED, _START, _END, RETENTION,
             flag("excludeOverlapping", "Leave out what only overlaps the range.", default=True),
         ),
         answer=_DELETED, refusals=_LOCKED,
@@ -279,7 +278,7 @@ ENDPOINTS = (
         method="DELETE", path="/segments/{table}", name="DeleteSegments", access=Access(Role.OPERATE),
         handle=delete_segments, about="Delete segments; all of them, if none is named.",
         parameters=(
-            *_COMMON, PRECISE_HEADER, RETENTION,
+            *COMMON, PRECISE_HEADER, RETENTION,
             Parameter("segments", "A segment's name. Repeats.", is_repeated=True),
         ),
         answer=_DELETED, refusals=_LOCKED,
@@ -287,7 +286,7 @@ ENDPOINTS = (
     Endpoint(
         method="POST", path="/segments/{table}/delete", name="DeleteListedSegments",
         access=Access(Role.OPERATE), handle=delete_listed, about="Delete the segments in the body.",
-        parameters=(*_COMMON, PRECISE_HEADER, RETENTION), body=BodyKind.JSON, body_type=list[str],
+        parameters=(*COMMON, PRECISE_HEADER, RETENTION), body=BodyKind.JSON, body_type=list[str],
         body_about="Names.", answer=_DELETED, refusals=_LOCKED,
     ),
 )  # fmt: skip

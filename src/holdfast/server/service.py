@@ -8,6 +8,7 @@ from holdfast.push.broker import Broker
 from holdfast.push.catalog import Catalog
 from holdfast.push.controller import Controller
 from holdfast.push.deep_store import DeepStore
+from holdfast.push.refused_calls import RefusedCalls
 from holdfast.push.reports import Caller
 from holdfast.server.auth import Authenticator
 from holdfast.server.end_jobs import EndJobs
@@ -31,6 +32,7 @@ class Service:
     calls: Slots
     queries: Slots
     metrics: Metrics
+    refused: RefusedCalls
     ends: EndJobs
     started_at_ms: int
 

@@ -5,12 +5,14 @@ from typing import Any
 
 from holdfast.model.lineage import LineageEntry
 from holdfast.push.reports import Changes, Preflight, Switched
+from holdfast.server.endpoints import Reply
 
 STATUS: Mapping[str, Any] = {
     "type": "object", "properties": {"status": {"type": "string"}}, "required": ["status"],
 }  # fmt: skip
 TEXTS: Mapping[str, Any] = {"type": "array", "items": {"type": "string"}}
 OBJECT: Mapping[str, Any] = {"type": "object"}
+_EPOCH_HEADER = "X-Snapshot-Epoch"
 
 
 def status(text: str) -> dict[str, str]:
@@ -64,3 +66,8 @@ def preflight_document(preflight: Preflight) -> dict[str, Any]:
         "freedBytes": preflight.freed_bytes,
         "advice": list(preflight.advice),
     }
+
+
+def published(switched: Switched, document: dict[str, Any] | None = None) -> Reply:
+    """An answer that says, in its header, which epoch queries see now."""
+    return Reply(document=document, headers={_EPOCH_HEADER: str(switched.epoch)})

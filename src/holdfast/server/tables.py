@@ -12,7 +12,10 @@ from holdfast.model.segment import Segment
 from holdfast.push.paths import external_view_path
 from holdfast.server.auth import Access, On
 from holdfast.server.endpoints import (
+    COMMON,
     DATABASE_HEADER,
+    PRECISE_HEADER,
+    RULES,
     TABLE,
     TYPE,
     Answer,
@@ -25,7 +28,7 @@ from holdfast.server.endpoints import (
     path_parameter,
 )
 from holdfast.server.service import Service
-from holdfast.server.shapes import OBJECT, STATUS, TEXTS, status
+from holdfast.server.shapes import OBJECT, STATUS, TEXTS, status, switched_document
 from holdfast.server.table_names import offline_name, qualified
 
 _OFFLINE = "OFFLINE"
@@ -187,6 +190,19 @@ def retention_ms(call: Call) -> int | None:
         ) from error
 
 
+def consistent_push(service: Service, call: Call) -> Reply:
+    table = offline_name(call.table, call.kind())
+    call.needed("enabled")
+    is_enabled = call.flag("enabled")
+    switched = service.controller.set_consistent_push(
+        table, enabled=is_enabled, by=service.caller(call, table)
+    )
+    document: dict[str, Any] = {"consistentDataPush": is_enabled}
+    if switched is not None:
+        document |= switched_document(switched, is_dry_run=False)
+    return Reply(document=document)
+
+
 def _size(segment: Segment, servers: list[str]) -> dict[str, Any]:
     total = segment.size_bytes * len(servers)
     return {
@@ -271,6 +287,16 @@ ENDPOINTS = (
             flag("includeReplacedSegments", "Hidden segments, too.", default=True),
         ),
         answer=Answer(about="The figures.", schema=OBJECT), refusals=_MISSING,
+    ),
+    Endpoint(
+        method="POST", path="/tables/{table}/consistentPush", name="SwitchConsistentPush",
+        access=Access(Role.ADMIN), handle=consistent_push,
+        about="Switch consistent push on or off in place.",
+        parameters=(
+            *COMMON, PRECISE_HEADER,
+            Parameter("enabled", "On or off.", kind="boolean", is_required=True),
+        ),
+        answer=Answer(about="Switched.", schema=OBJECT), refusals=RULES,
     ),
     Endpoint(
         method="GET", path="/schemas", name="GetSchemas", access=Access(Role.READ, On.SOME),

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import msgspec
+
 from holdfast.config.server import Role
 from holdfast.errors import InvalidRequest
 from holdfast.server.auth import OPEN, Access, On
@@ -21,6 +23,8 @@ from holdfast.server.table_names import offline_name, qualified
 
 RETENTION = "RetentionManager"
 _TEXT: dict[str, Any] = {"type": "string"}
+_REFUSED = 100
+_REFUSED_MAX = 1000
 
 
 def health(service: Service, _call: Call) -> Reply:
@@ -61,11 +65,11 @@ def run_task(service: Service, call: Call) -> Reply:
         raise InvalidRequest("there is no such task", parameter="taskname", code="TASK_NOT_FOUND")
     name = call.text("tableName")
     if name is None:
-        reports = service.controller.run_retention_everywhere(by=service.caller(call, ""))
+        reports = service.controller.upkeep.run_retention_everywhere(by=service.caller(call, ""))
     else:
         table = offline_name(qualified(name, call.database), call.kind())
         reports = (
-            service.controller.run_retention(
+            service.controller.upkeep.run_retention(
                 table, dry_run=call.flag("dryRun"), by=service.caller(call, table)
             ),
         )
@@ -86,6 +90,12 @@ def run_task(service: Service, call: Call) -> Reply:
             ],
         }
     )
+
+
+def refused_calls(service: Service, call: Call) -> Reply:
+    limit = call.whole("limit")
+    found = service.refused.newest(_REFUSED if limit is None else max(0, min(limit, _REFUSED_MAX)))
+    return Reply(document={"calls": [msgspec.to_builtins(one) for one in found]})
 
 
 def metrics(service: Service, _call: Call) -> Reply:
@@ -119,6 +129,14 @@ ENDPOINTS = (
     HEALTH,
     UPTIME,
     METRICS,
+    Endpoint(
+        method="GET", path="/refusedCalls", name="GetRefusedCalls", access=Access(Role.ADMIN, On.EVERY),
+        handle=refused_calls, about="Who tried to change what and was refused, newest first.",
+        parameters=(
+            Parameter("limit", "At most so many, 100 by default, 1000 at most.", kind="integer"),
+        ),
+        answer=Answer(about="The calls.", schema=OBJECT),
+    ),
     Endpoint(
         method="GET", path="/auth/info", name="GetAuthInfo", access=OPEN, handle=auth_info,
         about="How to log in.", answer=Answer(about="BASIC or NONE.", schema=OBJECT),

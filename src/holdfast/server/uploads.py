@@ -8,6 +8,7 @@ from holdfast.push.reports import Uploaded, UploadOptions
 from holdfast.server.auth import Access, On
 from holdfast.server.endpoints import (
     DATABASE_HEADER,
+    NO_TABLE,
     PRECISE_HEADER,
     TABLE,
     TYPE,
@@ -38,7 +39,7 @@ def upload(service: Service, call: Call) -> Reply:
     match (call.text("UPLOAD_TYPE") or "SEGMENT").strip().upper():
         case "SEGMENT":
             sent = _sent(call)
-            uploaded = service.controller.upload_file(
+            uploaded = service.controller.intake.upload_file(
                 table,
                 sent.path,
                 name=_segment_name(sent),
@@ -61,7 +62,7 @@ def upload_batch(service: Service, call: Call) -> Reply:
         raise InvalidRequest("a batch holds metadata only", header="UPLOAD_TYPE", code="PARAMETER_INVALID")
     call.needed("tableType")
     table = _table(call)
-    uploaded = service.controller.upload_batch(
+    uploaded = service.controller.intake.upload_batch(
         table,
         _sent(call).path,
         copy=call.flag("COPY_SEGMENT_TO_DEEP_STORE"),
@@ -76,14 +77,14 @@ def _fetched(service: Service, call: Call, table: str) -> Uploaded:
     assert call.folder is not None, "an upload has a folder"
     file = call.folder / "fetched"
     service.sources.fetch(uri, file)
-    return service.controller.upload_file(
+    return service.controller.intake.upload_file(
         table, file, source_uri=uri, options=_options(call), by=service.caller(call, table)
     )
 
 
 def _described(service: Service, call: Call, table: str) -> Uploaded:
     uri = call.needed("DOWNLOAD_URI")
-    return service.controller.upload_metadata(
+    return service.controller.intake.upload_metadata(
         table,
         _sent(call).path,
         uri,
@@ -192,9 +193,7 @@ class DiscardBody(msgspec.Struct, frozen=True):
 
 def discard(service: Service, call: Call) -> Reply:
     table = offline_name(call.table, call.kind())
-    removed = service.controller.discard_files(
-        table, call.read(DiscardBody).files, by=service.caller(call, table)
-    )
+    removed = service.controller.orphans.discard_files(table, call.read(DiscardBody).files)
     return Reply(document={"removed": list(removed)})
 
 
@@ -204,7 +203,7 @@ ENDPOINTS = (
         handle=discard, about="Remove files that were built in the deep store and became no segment.",
         parameters=(TABLE, TYPE, DATABASE_HEADER, PRECISE_HEADER),
         body=BodyKind.JSON, body_type=DiscardBody, body_about="The files.",
-        answer=Answer(about="Which went.", schema=OBJECT), refusals={404: "The table is not known."},
+        answer=Answer(about="Which went.", schema=OBJECT), refusals=NO_TABLE,
     ),
     _upload("/v2/segments", "UploadSegment"),
     _upload("/segments", "UploadSegmentV1"),

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.clock import SystemClock
-from holdfast.errors import InvalidRequest, StorageRefused, StorageUnavailable, TableDamaged
+from holdfast.errors import InvalidRequest, LineageChanged, StorageRefused, StorageUnavailable, TableDamaged
 from holdfast.push.metastore.open import open_metastore, shown_address
 from holdfast.push.metastore.port import Create, Replace
 from holdfast.push.metastore.sqlite import LEASE_MS, LOG_LENGTH, SqliteMetastore
@@ -266,6 +266,27 @@ def test_the_file_is_for_its_owner_only_and_survives_power_cuts(tmp_path, connec
     with store._borrowed() as connection:
         assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_a_file_in_which_the_data_come_before_the_version_is_read_and_written(tmp_path, connect):
+    """Files were laid out so at first; only the order of the columns differs."""
+    connect().close()
+    with sqlite3.connect(tmp_path / "push.db") as connection:
+        connection.executescript(
+            "DROP TABLE record; CREATE TABLE record"
+            " (path TEXT PRIMARY KEY, data BLOB NOT NULL, version INTEGER NOT NULL, session TEXT)"
+        )
+    connection.close()
+    store = connect()
+
+    store.write([Create("/a", b"1")])
+    store.announce("/brokers/b", b"here")
+    store.write([Replace("/a", b"2", store.read("/a").version)])
+
+    assert store.read("/a").data == b"2"
+    assert store.read("/brokers/b").data == b"here"
+    with pytest.raises(LineageChanged):
+        store.write([Create("/a", b"3")])
 
 
 def test_a_full_disk_is_said_as_such(tmp_path):

@@ -47,8 +47,8 @@ _LOGGED_MAX = 100
 _SYSTEM_CLOCK = SystemClock()
 
 _SCHEMA = """
-    CREATE TABLE IF NOT EXISTS record (path TEXT PRIMARY KEY, data BLOB NOT NULL, version INTEGER NOT NULL,
-        session TEXT);
+    CREATE TABLE IF NOT EXISTS record (path TEXT PRIMARY KEY, version INTEGER NOT NULL, session TEXT,
+        data BLOB NOT NULL);
     CREATE INDEX IF NOT EXISTS record_by_session ON record (session) WHERE session IS NOT NULL;
     CREATE TABLE IF NOT EXISTS sequence (last INTEGER NOT NULL);
     INSERT INTO sequence (last) SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM sequence);
@@ -60,6 +60,8 @@ _LIVES = "EXISTS (SELECT 1 FROM session WHERE session.id = {0}.session AND :now 
 _LIVES += " AND session.beat_ms - :now < :slack)"
 _SEEN = f"(record.session IS NULL OR {_LIVES.format('record')})"
 _READ = "SELECT data, version, session FROM record WHERE path = ?"
+# The data come last in a row: asking for what is before them reads one page, however long they are.
+_READ_VERSION = "SELECT version, session FROM record WHERE path = ?"
 _LIVE_SESSION = "SELECT 1 FROM session WHERE id = :id AND :now - beat_ms < :lease AND beat_ms - :now < :slack"
 _BELOW = "FROM record WHERE path > :first AND path < :last AND " + _SEEN
 _NOT_DONE = frozenset({"SQLITE_BUSY", "SQLITE_FULL", "SQLITE_LOCKED", "SQLITE_INTERRUPT"})
@@ -274,10 +276,16 @@ class SqliteMetastore:
         if row is None:
             return None
         data, version, session = row
+        return Versioned(data, version) if self._lives(connection, session, now) else None
+
+    def _lives(
+        self, connection: sqlite3.Connection, session: str | None, now: Mapping[str, int] | None = None
+    ) -> bool:
+        """Whether the session that a record belongs to, if to any, has not ended."""
         if session is None:
-            return Versioned(data, version)
-        lives = connection.execute(_LIVE_SESSION, {**(now or self._now()), "id": session}).fetchone()
-        return None if lives is None else Versioned(data, version)
+            return True
+        found = connection.execute(_LIVE_SESSION, {**(now or self._now()), "id": session}).fetchone()
+        return found is not None
 
     def _below(self, path: str) -> str:
         return f"{self._prefix}{path.rstrip('/')}/"
@@ -287,8 +295,8 @@ class SqliteMetastore:
         return {**self._now(), "first": prefix, "last": f"{prefix[:-1]}0"}
 
     def _expect(self, connection: sqlite3.Connection, change: Change) -> None:
-        found = self._read(connection, change.path)
-        version = None if found is None else found.version
+        found = connection.execute(_READ_VERSION, (self._prefix + change.path,)).fetchone()
+        version = found[0] if found is not None and self._lives(connection, found[1]) else None
         expected = None if isinstance(change, Create) else change.version
         if version != expected:
             raise lost_race(change.path, expected=expected, found=version)
@@ -324,7 +332,8 @@ class SqliteMetastore:
         connection: sqlite3.Connection, path: str, data: bytes, version: int, session: str | None
     ) -> None:
         connection.execute(
-            "INSERT OR REPLACE INTO record VALUES (?, ?, ?, ?)", (path, data, version, session)
+            "INSERT OR REPLACE INTO record (path, version, session, data) VALUES (?, ?, ?, ?)",
+            (path, version, session, data),
         )
 
 

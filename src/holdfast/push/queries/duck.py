@@ -16,6 +16,7 @@ from holdfast.push.queries.stored_columns import column_sql, shown_name, type_of
 from holdfast.push.queries.typed import quoted
 
 _BATCH_ROWS = 16_384
+_WITH = re.compile(r"WITH (?:RECURSIVE )?")
 _PATHS = re.compile(r"(?:[a-z0-9]+://|/)[^\s\"']*/[^\s\"']*", re.IGNORECASE)
 
 _CODES: tuple[tuple[type[Exception], QueryError], ...] = (
@@ -92,18 +93,28 @@ class Runner:
         with self._instances.connection(self._segments.paths(task.views)) as connection:
             self._interruptible(connection)
             try:
-                for view in task.views:
-                    sql = self._view(connection, view)
-                    connection.execute(f"CREATE TEMP VIEW {quoted(view.name)} AS {sql}")
+                sql = self._statement(connection, task)
                 if self._interrupted == task.number:
                     raise QueryFailed(QueryError.EXECUTION_TIMEOUT, "the query took too long")
-                return _rows(connection, task)
+                return _rows(connection, sql, task)
             finally:
                 self._interruptible(None)
 
     def _interruptible(self, connection: duckdb.DuckDBPyConnection | None) -> None:
         with self._lock:
             self._connection = connection
+
+    def _statement(self, connection: duckdb.DuckDBPyConnection, task: wire.Task) -> str:
+        """The query, and in front of it what it calls tables: a view would be one more look at every file."""
+        if not task.views:
+            return task.sql
+        views = [
+            f"{quoted(view.name)} AS NOT MATERIALIZED ({self._view(connection, view)})" for view in task.views
+        ]
+        own = _WITH.match(task.sql)
+        if own is None:
+            return f"WITH {', '.join(views)} {task.sql}"
+        return f"{own.group()}{', '.join(views)}, {task.sql[own.end() :]}"
 
     def _view(self, connection: duckdb.DuckDBPyConnection, view: wire.ViewTask) -> str:
         if not view.files:
@@ -127,9 +138,9 @@ class Runner:
         return columns or ["1 AS nothing"]
 
 
-def _rows(connection: duckdb.DuckDBPyConnection, task: wire.Task) -> memoryview:
+def _rows(connection: duckdb.DuckDBPyConnection, sql: str, task: wire.Task) -> memoryview:
     """The rows as an Arrow stream, as long as there are not too many."""
-    statements = connection.extract_statements(task.sql)
+    statements = connection.extract_statements(sql)
     if [one.type for one in statements] != [duckdb.StatementType.SELECT]:
         raise QueryFailed(QueryError.SQL_PARSING, "only one query is answered at a time")
     reader = connection.sql(statements[0]).to_arrow_reader(_BATCH_ROWS)

@@ -80,4 +80,6 @@ def _fresh(setup: wire.Setup) -> duckdb.DuckDBPyConnection:
         },
     )
     instance.execute("SET GLOBAL TimeZone = 'UTC'")
+    # A segment's file never changes. What is kept counts as memory, and goes when that runs short.
+    instance.execute("SET GLOBAL parquet_metadata_cache = true")
     return instance

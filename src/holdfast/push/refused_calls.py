@@ -1,0 +1,162 @@
+"""Refused calls: who tried to change what, and was not let.
+
+A refused call changes nothing of a table, its audit included, so these are
+kept apart: one record for each controller, written now and then and never
+larger than its limits, whatever is sent. Equal calls share a line with a
+count. Nobody can push more than their own lines out, and callers that nobody
+knows none of those that somebody does.
+"""
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from holdfast.clock import Clock
+from holdfast.errors import TableDamaged
+from holdfast.push.metastore.port import Create, Metastore, Replace
+
+log = logging.getLogger(__name__)
+
+_CALLERS = 50
+"""Of each kind: known by name, and known by address only."""
+_LINES = 10
+"""For each caller."""
+_TEXT = 100
+"""Of what a caller can choose, so many characters are kept."""
+
+REFUSED_CALLS = "/PROPERTYSTORE/REFUSED_CALLS"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedCall:
+    """Calls that differ in nothing but the time."""
+
+    actor: str
+    """Empty: nobody logged in."""
+    address: str
+    operation: str
+    table: str
+    """As it was named; there need not be such a table."""
+    code: str
+    count: int
+    first_at_ms: int
+    last_at_ms: int
+    request_id: str
+    """Of the last."""
+
+
+_Callers = OrderedDict[str, OrderedDict[tuple[str, ...], RefusedCall]]
+
+
+class RefusedCalls:
+    """Those of one controller. Every method may be called from any thread."""
+
+    def __init__(self, metastore: Metastore, clock: Clock, *, controller: str) -> None:
+        self._metastore = metastore
+        self._clock = clock
+        self._path = f"{REFUSED_CALLS}/{controller}"
+        self._lock = threading.Lock()
+        self._writing = threading.Lock()
+        self._has_changed = False
+        self._known: _Callers = OrderedDict()
+        self._unknown: _Callers = OrderedDict()
+        for call in sorted(self._written(), key=_last):
+            self._put(call)
+
+    def note(
+        self, *, actor: str, address: str, operation: str, table: str, code: str, request_id: str
+    ) -> None:
+        """Remember a call, in memory; `write` makes it last."""
+        now_ms = self._clock.now_ms()
+        call = RefusedCall(
+            actor=actor[:_TEXT],
+            address=address[:_TEXT],
+            operation=operation,
+            table=table[:_TEXT],
+            code=code,
+            count=1,
+            first_at_ms=now_ms,
+            last_at_ms=now_ms,
+            request_id=request_id,
+        )
+        with self._lock:
+            self._put(call)
+            self._has_changed = True
+
+    def write(self) -> None:
+        """Write what was noted since the last time; nothing if that is nothing."""
+        with self._writing:
+            with self._lock:
+                if not self._has_changed:
+                    return
+                self._has_changed = False
+                content = msgspec.json.encode(self._lines())
+            found = self._metastore.read(self._path)
+            change = (
+                Create(self._path, content) if found is None else Replace(self._path, content, found.version)
+            )
+            try:
+                self._metastore.write([change])
+            except BaseException:
+                with self._lock:
+                    self._has_changed = True
+                raise
+
+    def newest(self, limit: int) -> tuple[RefusedCall, ...]:
+        """Of all controllers, the newest first; of this one also what is not written yet."""
+        found = self._metastore.read_children(REFUSED_CALLS)
+        own = self._path.rpartition("/")[2]
+        others = [
+            call
+            for name, record in found.items()
+            if name != own
+            for call in _decoded(f"{REFUSED_CALLS}/{name}", record.data)
+        ]
+        with self._lock:
+            calls = [*others, *self._lines()]
+        return tuple(sorted(calls, key=_last, reverse=True)[:limit])
+
+    def _written(self) -> Iterable[RefusedCall]:
+        found = self._metastore.read(self._path)
+        try:
+            return () if found is None else _decoded(self._path, found.data)
+        except TableDamaged as error:
+            # Pushes go on without it.
+            log.error("refused_calls.unreadable", extra={"cause": str(error)})
+            return ()
+
+    def _put(self, call: RefusedCall) -> None:
+        callers = self._known if call.actor else self._unknown
+        lines = callers.setdefault(call.actor or call.address, OrderedDict())
+        callers.move_to_end(call.actor or call.address)
+        key = (call.address, call.operation, call.table, call.code)
+        before = lines.pop(key, None)
+        if before is not None:
+            count, first_at_ms = before.count + call.count, before.first_at_ms
+            call = replace(call, count=count, first_at_ms=first_at_ms)
+        lines[key] = call
+        while len(lines) > _LINES:
+            lines.popitem(last=False)
+        while len(callers) > _CALLERS:
+            callers.popitem(last=False)
+
+    def _lines(self) -> list[RefusedCall]:
+        every = (*self._known.values(), *self._unknown.values())
+        return [call for lines in every for call in lines.values()]
+
+
+def _last(call: RefusedCall) -> int:
+    return call.last_at_ms
+
+
+def _decoded(path: str, content: bytes) -> Iterable[RefusedCall]:
+    try:
+        return msgspec.json.decode(content, type=list[RefusedCall])
+    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        raise TableDamaged(
+            "the record of refused calls cannot be read", path=path, cause=str(error)
+        ) from error

@@ -1,0 +1,119 @@
+"""Routes of a table's lineage: its entries, who changed them, what is wrong with them."""
+
+from typing import Any
+
+import msgspec
+
+from holdfast.config.server import Role
+from holdfast.model.lineage import EntryState, LineageEntry
+from holdfast.push.leases import lease_expires_at_ms
+from holdfast.push.snapshots import details_of
+from holdfast.push.state import TableState
+from holdfast.server.auth import Access
+from holdfast.server.endpoints import (
+    COMMON,
+    DATABASE_HEADER,
+    NEEDED_TYPE,
+    NO_TABLE,
+    RULES,
+    TABLE,
+    Answer,
+    Call,
+    Endpoint,
+    Parameter,
+    Reply,
+)
+from holdfast.server.service import Service
+from holdfast.server.shapes import OBJECT, entry_document
+from holdfast.server.table_names import offline_name
+
+
+def lineage(service: Service, call: Call) -> Reply:
+    table = offline_name(call.table, call.kind(is_needed=True))
+    state = service.controller.state(table)
+    document: dict[str, Any] = {
+        "tableNameWithType": table,
+        "lineageEntries": {entry.id: _entry(state, entry) for entry in state.lineage.entries},
+    }
+    if state.lineage.custom:
+        document["customMap"] = dict(state.lineage.custom)
+    return Reply(document=document)
+
+
+def audit(service: Service, call: Call) -> Reply:
+    table = offline_name(call.table, call.kind())
+    limit = call.whole("limit")
+    since = call.whole("since")
+    found = service.controller.audit(
+        table, since=since or 0, limit=100 if limit is None else max(0, min(limit, 1000))
+    )
+    return Reply(document={"records": [msgspec.to_builtins(one) for one in found]})
+
+
+def doctor(service: Service, call: Call) -> Reply:
+    return _findings(service, call, fix=False)
+
+
+def fix(service: Service, call: Call) -> Reply:
+    return _findings(service, call, fix=True)
+
+
+def _findings(service: Service, call: Call, *, fix: bool) -> Reply:
+    table = offline_name(call.table, call.kind())
+    found = service.controller.upkeep.doctor(table, fix=fix, by=service.caller(call, table))
+    return Reply(
+        document={
+            "findings": [
+                {
+                    "code": one.code,
+                    "message": one.message,
+                    "names": list(one.names),
+                    "isFixable": one.is_fixable,
+                }
+                for one in found
+            ]
+        }
+    )
+
+
+def _entry(state: TableState, entry: LineageEntry) -> dict[str, Any]:
+    """An entry as Pinot lists it, and what Holdfast knows beside."""
+    details = details_of(state, entry.id)
+    document = entry_document(entry)
+    if details.source:
+        document["source"] = dict(details.source)
+    if entry.state is EntryState.IN_PROGRESS:
+        document |= {"actor": details.actor, "leaseExpiresAt": lease_expires_at_ms(state, entry.id)}
+    return document
+
+
+ENDPOINTS = (
+    Endpoint(
+        method="GET", path="/segments/{table}/lineage", name="GetSegmentLineage", access=Access(Role.READ),
+        handle=lineage, about="The lineage entries of a table, oldest change first.",
+        parameters=(TABLE, NEEDED_TYPE, DATABASE_HEADER),
+        answer=Answer(about="The entries.", schema={
+            "type": "object", "required": ["tableNameWithType", "lineageEntries"],
+            "properties": {"tableNameWithType": {"type": "string"}, "lineageEntries": OBJECT}}),
+        refusals=NO_TABLE,
+    ),
+    Endpoint(
+        method="GET", path="/segments/{table}/lineage/audit", name="GetAudit", access=Access(Role.READ),
+        handle=audit, about="Who changed what, newest first.",
+        parameters=(
+            *COMMON, Parameter("since", "At or after this time, in milliseconds.", kind="integer"),
+            Parameter("limit", "At most so many, 100 by default, 1000 at most.", kind="integer"),
+        ),
+        answer=Answer(about="The records.", schema=OBJECT), refusals=NO_TABLE,
+    ),
+    Endpoint(
+        method="GET", path="/segments/{table}/lineage/doctor", name="GetDoctor", access=Access(Role.READ),
+        handle=doctor, about="What is wrong with a table.", parameters=COMMON,
+        answer=Answer(about="The findings.", schema=OBJECT), refusals=NO_TABLE,
+    ),
+    Endpoint(
+        method="POST", path="/segments/{table}/lineage/doctor", name="RunDoctor",
+        access=Access(Role.OPERATE), handle=fix, about="Mend what can be mended safely.", parameters=COMMON,
+        answer=Answer(about="The findings.", schema=OBJECT), refusals=RULES,
+    ),
+)  # fmt: skip
