@@ -17,7 +17,7 @@ def _history(talk: Talk, by: Engine, shape: Shape) -> None:
 
     def step(operation: str, *rows: tuple[str, str, float], leaves: dict[str, float], ts: int) -> None:
         instant = by.write(path, shape, operation, trips(*rows, ts=ts))
-        steps.append((instant, dict(leaves)))
+        steps.append((instant, dict(leaves), {key for key, _, _ in rows}))
         talk.agree(path, leaves)
 
     fares = {"a": 1.0, "b": 2.0, "c": 3.0, "d": 4.0}
@@ -31,13 +31,13 @@ def _history(talk: Talk, by: Engine, shape: Shape) -> None:
         fares |= {"a": 10.0, "g": 7.0}
         step("upsert", ("a", "paris", 10), ("g", "rome", 7), leaves=fares, ts=2)
     del fares["c"]
-    steps.append((by.write(path, shape, "delete", _stored(talk, path, "c")), dict(fares)))
+    steps.append((by.write(path, shape, "delete", _stored(talk, path, "c")), dict(fares), set()))
     talk.agree(path, fares)
-    for instant, then in steps:
+    for instant, then, _ in steps:
         talk.agree(path, then, as_of=instant)
-    for (since, _), (until, _) in pairwise(steps):
-        talk.agree_on_changes(path, since=since, until=until)
-    talk.agree_on_changes(path, since="19700101000000000")
+    for (since, _, _), (until, _, written) in pairwise(steps):
+        talk.agree_on_changes(path, written, since=since, until=until)
+    talk.agree_on_changes(path, set(fares), since="19700101000000000")
     talk.sound(path)
 
 
@@ -107,7 +107,7 @@ def every_type_is_read_alike(talk: Talk) -> None:
         engine.write(path, TRIPS, "upsert", rich_rows("b", "d", fare="99.25"))
         talk.agree(path)
         talk.agree(path, as_of=first)
-        talk.agree_on_changes(path, since=first)
+        talk.agree_on_changes(path, {"b", "d", "b-null"}, since=first)
 
 
 @check()
@@ -129,7 +129,7 @@ def overwrites_are_read_alike_and_continued(talk: Talk) -> None:
         talk.agree(path, {"a": 4, "b": 2, "c": 3}, as_of=before)
         talk.agree(path, {"d": 5, "b": 2, "c": 3}, as_of=part)
         talk.agree(path, {"d": 6, "a": 7, "c": 3}, as_of=gone)
-        talk.agree_on_changes(path, since=before)
+        talk.agree_on_changes(path, {"z", "a"}, since=before)
         talk.sound(path)
 
 

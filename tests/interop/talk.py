@@ -94,11 +94,12 @@ class Talk:
             self.same(len(ours), len(fares))
         return ours
 
-    def agree_on_changes(self, path: str, *, since: str, until: str | None = None) -> Rows:
+    def agree_on_changes(self, path: str, ids: set[str], *, since: str, until: str | None = None) -> None:
+        """Both read the same changes, meta columns included: of these ids."""
         found = (engine.changes(path, since=since, until=until) for engine in self.engines)
         ours, theirs = map(_without_moments, found)
         self.same(ours, theirs)
-        return ours
+        self.same({row["id"] for row in ours.values()}, ids)
 
     def same(self, found: object, expected: object) -> None:
         self.comparisons += 1
