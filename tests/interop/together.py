@@ -179,7 +179,8 @@ def we_wait_for_hudis_file_lock(talk: Talk) -> None:
 def _provider(talk: Talk, name: str, options: dict[str, str]) -> Any:
     jvm = talk.hudi.spark._jvm
     properties = jvm.org.apache.hudi.common.config.TypedProperties()
-    for option, value in options.items():
+    # A writer of Hudi 0.15 adds this to its options; by itself the provider has no default for it.
+    for option, value in {"hoodie.write.lock.max_wait_time_ms_between_retry": "5000", **options}.items():
         properties.setProperty(option, value)
     hadoop = talk.hudi.spark._jsc.hadoopConfiguration()
     storage = jvm.org.apache.hudi.storage.hadoop.HadoopStorageConfiguration(hadoop)
