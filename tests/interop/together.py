@@ -12,6 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
+
 import holdfast
 from harness.faults import InterruptedStore
 from harness.servers import running_zookeeper
@@ -211,8 +213,31 @@ def _race(talk: Talk, path: str, options: dict[str, str]) -> None:
     assert process.returncode == 0, err
     ours = json.loads(out)
     talk.same(min(len(ours), len(theirs)) >= COUNT // 2, True)
-    talk.agree(path, {"a": 0.0} | ours | theirs)
+    hidden = _hidden(path)
+    if talk.line.name != "0.15":
+        talk.same(hidden, set())
+    talk.same(hidden - theirs.keys(), set())
+    talk.agree(path, {key: fare for key, fare in ({"a": 0.0} | ours | theirs).items() if key not in hidden})
     talk.sound(path)
+
+
+def _hidden(path: str) -> set[str]:
+    """Ids of rows that were merged into a file with a younger time than their own commit's.
+
+    Hudi 0.15 takes the time of a write before it takes the lock. What another
+    writer commits between then and Hudi's first look at the table is younger,
+    and readers take the youngest file: of two writers of Hudi, too.
+    """
+    found = set()
+    for instant in holdfast.open_table(path).timeline():
+        if instant.action != "commit" or not instant.is_completed:
+            continue
+        content = json.loads((Path(path) / ".hoodie" / f"{instant.time}.commit").read_bytes())
+        for stat in (stat for stats in content["partitionToWriteStats"].values() for stat in stats):
+            if stat["prevCommit"] not in (None, "null") and stat["prevCommit"] > instant.time:
+                rows = pq.read_table(f"{path}/{stat['path']}", partitioning=None).to_pylist()
+                found |= {row["id"] for row in rows if row["_hoodie_commit_time"] == instant.time}
+    return found
 
 
 @check()
