@@ -1,12 +1,16 @@
 """Hudi's datasource options: the same job, written here."""
 
+import datetime as dt
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
 
 import holdfast
 from harness.hudi_reader import hudi_snapshot
-from holdfast.errors import InvalidOption, InvalidRequest, TableExists, TableNotFound
+from holdfast.errors import InvalidOption, InvalidRequest, TableExists, TableNotFound, UnsupportedTable
+from holdfast.format.properties import decode_table_properties, encode_table_properties
 
 OPTIONS = {
     "hoodie.table.name": "trips",
@@ -209,6 +213,57 @@ def test_a_custom_key_generator_takes_typed_partition_fields(path):
         commit = holdfast.write(trips(("a", "rome", 1_700_000_000_000, 1.0)), path, OPTIONS | typed)
 
     assert commit.partitions == ("rome/2023",)
+
+
+def make_it_forget(path, *parts):
+    """Leave out of the table's properties what Hudi 0.15 does not store of a table that it makes."""
+    file = Path(path) / ".hoodie" / "hoodie.properties"
+    stored = decode_table_properties(file.read_bytes())
+    kept = {name: text for name, text in stored.items() if not any(part in name for part in parts)}
+    assert kept != stored
+    file.write_bytes(encode_table_properties(kept, moment=dt.datetime.now(dt.UTC)))
+
+
+def test_the_payload_class_counts_in_each_write_to_a_table_that_does_not_tell_it(path):
+    event_time = {
+        "hoodie.datasource.write.payload.class": "org.apache.hudi.common.model.DefaultHoodieRecordPayload"
+    }
+    holdfast.write(trips(("a", "rome", 5, 5.0)), path, OPTIONS)
+    make_it_forget(path, "payload")
+    late = trips(("a", "rome", 3, 3.0))
+
+    holdfast.write(late, path, OPTIONS | event_time)
+    assert fares(path) == {"a": 5.0}
+    holdfast.write(late, path, OPTIONS)
+    assert fares(path) == {"a": 3.0}
+
+
+@pytest.mark.parametrize("forgotten", [["timestamp.type"], ["timebased"]])
+@pytest.mark.parametrize("partition_by", ["ts", "city:SIMPLE,ts:TIMESTAMP"])
+def test_what_a_table_does_not_tell_about_its_moments_is_told_by_each_write(path, partition_by, forgotten):
+    is_custom = "," in partition_by
+    moments = {
+        "hoodie.datasource.write.partitionpath.field": partition_by,
+        "hoodie.datasource.write.keygenerator.type": "CUSTOM" if is_custom else "TIMESTAMP",
+        "hoodie.keygen.timebased.timestamp.type": "EPOCHMILLISECONDS",
+        "hoodie.keygen.timebased.output.dateformat": "yyyy",
+    }
+    rows = trips(("a", "rome", 1_700_000_000_000, 1.0))
+    holdfast.write(rows, path, OPTIONS | moments)
+    make_it_forget(path, *forgotten, "write.partitionpath.field" if is_custom else "payload")
+
+    with pytest.raises(UnsupportedTable, match=r"does not tell the types|timestamp\.type|output\.dateformat"):
+        holdfast.open_table(path).upsert(rows)
+    commit = holdfast.write(rows, path, OPTIONS | moments)
+    assert commit.partitions == ("rome/2023" if is_custom else "2023",)
+    assert holdfast.open_table(path).undo().rolled_back == commit.instant
+
+
+def test_settings_of_moments_contradict_a_table_that_has_none(path):
+    holdfast.write(FIRST, path, OPTIONS)
+
+    with pytest.raises(InvalidOption, match="contradicts the table"):
+        holdfast.write(FIRST, path, OPTIONS | {"hoodie.keygen.timebased.timestamp.type": "SCALAR"})
 
 
 def test_a_table_needs_no_options_once_it_is_there(path):

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from interop.engines import Engine
 from interop.shapes import KEYED, TRIPS, Shape, rich_rows, trips
-from interop.talk import Talk, check
+from interop.talk import Talk, check, data_files
 
 _INDEX = "hoodie.index.type"
 
@@ -202,3 +202,22 @@ def the_metadata_table_of_hudi_is_switched_off_and_built_anew(talk: Talk) -> Non
     talk.hudi.write(path, TRIPS, "upsert", trips(("a", "paris", 7), ts=5), on)
     talk.agree(path, {"a": 7, "c": 5, "d": 6})
     talk.sound(path)
+
+
+@check(short=True)
+def hudi_finds_its_metadata_table_in_order_beside_our_files(talk: Talk) -> None:
+    """Its own validation, file by file, and its look for Parquet files that are none."""
+    on = {"hoodie.metadata.enable": "true"}
+    path = talk.begun(talk.ours, ("a", "paris", 1), ("b", "rome", 2))
+    talk.ours.write(path, TRIPS, "upsert", trips(("a", "paris", 3), ts=2))
+    talk.ours.write(path, TRIPS, "insert_overwrite", trips(("c", "rome", 4)))
+    talk.hudi.write(path, TRIPS, "upsert", trips(("d", "oslo", 5)), on)
+    rows = talk.hudi.call(path, "validate_metadata_table_files", verbose=True)
+    found = [row for row in rows if row["file_name"].endswith(".parquet")]
+    talk.same({row["file_name"] for row in found}, {file.rpartition("/")[2] for file in data_files(path)})
+    for row in found:
+        talk.same((row["is_present_in_fs"], row["is_present_in_metadata"]), (True, True))
+        talk.same(row["fs_size"], row["metadata_size"])
+    invalid = talk.hudi.spark.sql(f"call show_invalid_parquet(path => '{path}')").collect()
+    talk.same(invalid, [])
+    talk.agree(path, {"a": 3, "c": 4, "d": 5})

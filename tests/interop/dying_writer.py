@@ -1,5 +1,7 @@
 """A process of ours that is killed in the middle of a write: `PATH OPERATION ROWS AT OPTION...`.
 
+In place of an operation and its rows, `restore` and the commit to go to.
+
 AT is a part of the path of a file: SIGKILL comes when the first such file has been made,
 with a minus in front of it right before that, with `2:` when the second one has.
 """
@@ -39,12 +41,15 @@ class DeadlyStore(StoreWrapper):
 
 
 def main() -> None:
-    path, operation, file, at, *options = sys.argv[1:]
+    path, operation, rows, at, *options = sys.argv[1:]
     request = SourceWrite.from_options(dict(option.split("=", 1) for option in options))
     opened = holdfast.open_table(path)._opened
     store = DeadlyStore(opened.store, at)
     table = holdfast.Table(replace(opened, store=store, ledger=Ledger(store, opened.clock)))
-    getattr(table, operation)(pq.read_table(file), options=request.options)
+    if operation == "restore":
+        table.restore(rows)
+    else:
+        getattr(table, operation)(pq.read_table(rows), options=request.options)
 
 
 if __name__ == "__main__":

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import holdfast
+from interop.engines import Engine
 from interop.shapes import TRIPS, trips
-from interop.talk import Talk, check, files_of
+from interop.talk import Talk, as_if_killed, check, data_files, files_of, refusal
 
 _BEFORE = {"a": 1.0, "b": 2.0}
 _MOMENTS = {
@@ -90,6 +91,78 @@ def a_rollback_that_died_is_finished_by_the_other(talk: Talk) -> None:
     talk.ours.write(path, TRIPS, "upsert", trips(("a", "paris", 5), ts=10))
     talk.agree(path, _BEFORE | {"a": 5, "d": 4})
     talk.sound(path)
+
+
+@check()
+def we_finish_a_rollback_that_hudi_began(talk: Talk) -> None:
+    path = _table(talk)
+    dead = talk.hudi.fail(path, TRIPS, "upsert", trips(("a", "paris", 9), ("c", "oslo", 9), ts=9))
+    rows = trips(("d", "rome", 4), ts=2)
+    endings = (".rollback.requested", ".rollback.inflight")
+    as_if_killed(path, lambda: talk.hudi.write(path, TRIPS, "upsert", rows), *endings)
+    (begun,) = [i for i in holdfast.open_table(path).timeline() if i.action == "rollback"]
+    talk.same((begun.is_completed, len(files_of(path, dead)) > 1), (False, True))
+    talk.ours.write(path, TRIPS, "upsert", rows)
+    talk.agree(path, _BEFORE | {"d": 4})
+    talk.same(files_of(path, dead), set())
+    (shown,) = talk.hudi.call(path, "show_rollbacks", limit=5)
+    talk.same((shown["instant"], shown["rollback_instant"]), (begun.time, dead))
+    talk.hudi.write(path, TRIPS, "upsert", trips(("a", "paris", 5), ts=10))
+    talk.agree(path, _BEFORE | {"a": 5, "d": 4})
+    talk.sound(path)
+
+
+@check()
+def we_finish_a_clean_that_hudi_began(talk: Talk) -> None:
+    path = _table(talk)
+    for n in range(3, 7):
+        rows = trips(("a", "paris", n), ts=n)
+        talk.hudi.write(path, TRIPS, "upsert", rows, {"hoodie.clean.automatic": "false"})
+    endings = (".clean.requested", ".clean.inflight")
+    left = as_if_killed(path, lambda: talk.hudi.call(path, "run_clean", retain_commits=1), *endings)
+    (begun,) = [i for i in holdfast.open_table(path).timeline() if i.action == "clean"]
+    talk.same((begun.is_completed, data_files(path) > left), (False, True))
+    holdfast.open_table(path).clean({"hoodie.clean.commits.retained": "1"})
+    talk.same(data_files(path), left)
+    finished = [i for i in holdfast.open_table(path).timeline() if i.time == begun.time]
+    talk.same([(i.action, i.is_completed) for i in finished], [("clean", True)])
+    talk.agree(path, {"a": 6, "b": 2})
+    talk.hudi.write(path, TRIPS, "upsert", trips(("a", "paris", 8), ts=8))
+    talk.agree(path, {"a": 8, "b": 2})
+    talk.sound(path)
+
+
+@check()
+def nobody_writes_while_a_restore_of_the_other_is_pending(talk: Talk) -> None:
+    more = trips(("x", "oslo", 1), ts=9)
+    begun = (".restore.requested", ".restore.inflight")
+    for restorer, writer in talk.both_ways:
+        path = talk.path()
+        first, *_ = (
+            engine.write(path, TRIPS, "upsert", trips(("a", "paris", n), ts=n))
+            for n, engine in enumerate((talk.ours, talk.hudi, talk.ours), 1)
+        )
+        talk.hudi.call(path, "create_savepoint", commit_time=first)
+        if restorer is talk.ours:
+            talk.die_restoring(path, first, at=".restore.inflight")
+        else:
+            as_if_killed(path, lambda: _restore(talk, talk.hudi, path, first), *begun)  # noqa: B023
+        before = data_files(path)
+        said = refusal(lambda: writer.write(path, TRIPS, "upsert", more))  # noqa: B023
+        talk.same(("restore" in said, data_files(path)), (True, before))
+        _restore(talk, restorer, path, first)
+        talk.agree(path, {"a": 1})
+        for n, engine in enumerate((writer, restorer), 5):
+            engine.write(path, TRIPS, "upsert", trips(("a", "paris", n), ts=n))
+            talk.agree(path, {"a": n})
+        talk.sound(path)
+
+
+def _restore(talk: Talk, by: Engine, path: str, to: str) -> None:
+    if by is talk.ours:
+        holdfast.open_table(path).restore(to)
+    else:
+        talk.hudi.call(path, "rollback_to_savepoint", instant_time=to)
 
 
 @check()

@@ -7,7 +7,7 @@ from pathlib import Path
 import holdfast
 from interop.engines import Engine
 from interop.shapes import TRIPS, trips
-from interop.talk import Talk, check, data_files, states
+from interop.talk import Talk, check, data_files, refusal, states
 
 _NO_CLEAN = {"hoodie.clean.automatic": "false"}
 _KEEP_FEW = {
@@ -114,9 +114,6 @@ def cleans_by_turns_leave_the_same_files(talk: Talk) -> None:
         left.append(len(data_files(path)))
         cleans = [i.time for i in holdfast.open_table(path).timeline() if i.action == "clean"]
         talk.same(len(cleans), 2)
-        if talk.line.name == "1.x":
-            shown = [row["clean_time"] for row in talk.hudi.call(path, "show_cleans")]
-            talk.same(sorted(shown), cleans)
     talk.same(len(set(left)), 1)
 
 
@@ -161,6 +158,41 @@ def hudi_shows_our_instants_as_its_own(talk: Talk) -> None:
     talk.same(len(stats), 1)
     (latest,) = talk.hudi.call(path, "show_fsview_latest", partition_path="city=paris")
     talk.same(latest["base_instant"], commits[2])
+
+
+@check(absent={"0.15": "it has no show_cleans"})
+def hudi_shows_our_cleans(talk: Talk) -> None:
+    path = talk.path()
+    commits = _commits(talk, path, *[talk.ours] * 4)
+    before = data_files(path)
+    report = holdfast.open_table(path).clean({"hoodie.clean.commits.retained": "2"})
+    gone = before - data_files(path)
+    (shown,) = talk.hudi.call(path, "show_cleans")
+    talk.same((shown["clean_time"], shown["action"]), (report.instant, "clean"))
+    talk.same((shown["total_files_deleted"], len(gone) > 0), (len(gone), True))
+    retained = (shown["earliest_commit_to_retain"], shown["last_completed_commit_timestamp"])
+    talk.same(retained, (commits[2], commits[3]))
+    (plan,) = talk.hudi.call(path, "show_clean_plans")
+    talk.same((plan["plan_time"], plan["total_partitions_to_clean"]), (report.instant, 2))
+    partitions = talk.hudi.call(path, "show_cleans_metadata")
+    deleted = {row["partition_path"]: row["success_delete_files"] for row in partitions}
+    talk.same(deleted, {"city=paris": 1, "city=rome": 1})
+
+
+@check(absent={"0.15": "it has no show_timeline"})
+def hudi_shows_our_timeline(talk: Talk) -> None:
+    """Every action and state of ours, by its name."""
+    path = talk.path()
+    first, *_ = _commits(talk, path, *[talk.ours] * 4)
+    table = holdfast.open_table(path)
+    table.savepoint(first)
+    table.undo()
+    table.clean({"hoodie.clean.commits.retained": "1"})
+    talk.die(path, TRIPS, "upsert", trips(("x", "oslo", 1)), at=".inflight", options=_NO_CLEAN)
+    shown = talk.hudi.call(path, "show_timeline", limit=100)
+    ours = {(i.time, str(i.action), str(i.state).upper()) for i in table.timeline()}
+    talk.same({(row["instant_time"], row["action"], row["state"]) for row in shown}, ours)
+    talk.same({action for _, action, _ in ours}, {"commit", "savepoint", "rollback", "clean"})
 
 
 def _archived_commits(talk: Talk, path: str) -> set[str]:
@@ -229,24 +261,43 @@ def archives_with_rollbacks_cleans_and_overwrites_are_read(talk: Talk) -> None:
 
 
 @check()
-def one_undoes_the_commit_of_the_other(talk: Talk) -> None:
-    # Hudi 1.2 looks for the timeline of newer tables here, also in tables of version 6 that it made itself.
-    undoers = talk.engines if talk.line.name == "0.15" else (talk.ours,)
-    for undoer in undoers:
+def we_undo_a_commit_of_hudi(talk: Talk) -> None:
+    path = talk.path()
+    *_, last = _commits(talk, path, talk.hudi, talk.ours, talk.hudi)
+    talk.same(holdfast.open_table(path).undo().rolled_back, last)
+    _goes_on_without(talk, path, last)
+
+
+@check(absent={"1.x": "it cannot, as the next check shows"})
+def hudi_undoes_a_commit_of_ours(talk: Talk) -> None:
+    path = talk.path()
+    *_, last = _commits(talk, path, talk.hudi, talk.ours, talk.ours)
+    talk.hudi.call(path, "rollback_to_instant", instant_time=last)
+    _goes_on_without(talk, path, last)
+
+
+def _goes_on_without(talk: Talk, path: str, undone: str) -> None:
+    """The third commit has been undone; both write on."""
+    talk.agree(path, _fares(2))
+    talk.sound(path)
+    shown = talk.hudi.call(path, "show_rollbacks", limit=5)
+    talk.same([row["rollback_instant"] for row in shown], [undone])
+    for n, engine in enumerate(talk.engines, 3):
+        engine.write(path, TRIPS, "upsert", trips(("a", "paris", n), (f"n{n}", "rome", n), ts=n))
+        talk.agree(path, _fares(n))
+    talk.sound(path)
+
+
+@check(absent={"0.15": "it can"})
+def hudi_undoes_nothing_in_tables_of_version_six(talk: Talk) -> None:
+    """It looks for the timeline of newer tables, also in tables that it made itself; nothing is harmed."""
+    for engine in talk.engines:
         path = talk.path()
-        *_, last = _commits(talk, path, talk.hudi, talk.ours, *(e for e in talk.engines if e is not undoer))
-        if undoer is talk.hudi:
-            talk.hudi.call(path, "rollback_to_instant", instant_time=last)
-        else:
-            talk.same(holdfast.open_table(path).undo().rolled_back, last)
+        *_, last = _commits(talk, path, engine, engine)
+        before = states(path)
+        said = refusal(lambda: talk.hudi.call(path, "rollback_to_instant", instant_time=last))  # noqa: B023
+        talk.same((".hoodie/timeline" in said, states(path)), (True, before))
         talk.agree(path, _fares(2))
-        talk.sound(path)
-        shown = talk.hudi.call(path, "show_rollbacks", limit=5)
-        talk.same([row["rollback_instant"] for row in shown], [last])
-        for n, engine in enumerate(talk.engines, 3):
-            engine.write(path, TRIPS, "upsert", trips(("a", "paris", n), (f"n{n}", "rome", n), ts=n))
-            talk.agree(path, _fares(n))
-        talk.sound(path)
 
 
 @check()

@@ -60,8 +60,13 @@ BY_HOUR = Shape(
 )
 CUSTOM = Shape(
     name="custom",
+    partition_by="city:SIMPLE,day:SIMPLE",
+    others={_GENERATOR: _GENERATORS + "CustomKeyGenerator"},
+)
+CUSTOM_BY_HOUR = Shape(
+    name="custom_by_hour",
     partition_by="city:SIMPLE,at:TIMESTAMP",
-    others=dict(BY_HOUR.others) | {_GENERATOR: _GENERATORS + "CustomKeyGenerator"},
+    others=dict(BY_HOUR.others) | dict(CUSTOM.others),
 )
 KEYED = (PLAIN_PATHS, UNPARTITIONED, COMPLEX, ENCODED, BY_HOUR, CUSTOM)
 """One of each key generator and each style of path."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -27,21 +28,28 @@ class Registered:
     check: Check
     is_short: bool
     """Whether it is part of the short form."""
-    lines: tuple[str, ...]
+    absent: Mapping[str, str]
+    """Line of Hudi → why it cannot take part there."""
 
     @property
     def name(self) -> str:
         return self.check.__name__.replace("_", " ")
 
+    def left_out(self, line: Line, *, is_short: bool) -> str | None:
+        """Why this is not asked here, or None."""
+        if line.name in self.absent:
+            return self.absent[line.name]
+        return "only in the whole conversation" if is_short and not self.is_short else None
+
 
 CHECKS: list[Registered] = []
 
 
-def check(*, short: bool = False, lines: tuple[str, ...] = ("0.15", "1.x")) -> Callable[[Check], Check]:
+def check(*, short: bool = False, absent: Mapping[str, str] | None = None) -> Callable[[Check], Check]:
     """Make a function part of the conversation; its name is the sentence that it checks."""
 
     def register(function: Check) -> Check:
-        CHECKS.append(Registered(function, short, lines))
+        CHECKS.append(Registered(function, short, absent or {}))
         return function
 
     return register
@@ -86,11 +94,12 @@ class Talk:
             self.same(len(ours), len(fares))
         return ours
 
-    def agree_on_changes(self, path: str, *, since: str, until: str | None = None) -> Rows:
+    def agree_on_changes(self, path: str, ids: set[str], *, since: str, until: str | None = None) -> None:
+        """Both read the same changes, meta columns included: of these ids."""
         found = (engine.changes(path, since=since, until=until) for engine in self.engines)
         ours, theirs = map(_without_moments, found)
         self.same(ours, theirs)
-        return ours
+        self.same({row["id"] for row in ours.values()}, ids)
 
     def same(self, found: object, expected: object) -> None:
         self.comparisons += 1
@@ -110,14 +119,55 @@ class Talk:
         options: Mapping[str, str] | None = None,
     ) -> str:  # fmt: skip
         """Let a process of ours be killed in the middle of a write. The first instant that it made."""
-        known = {instant.time for instant in holdfast.open_table(path).timeline()}
         file = self.folder / "dying.parquet"
         pq.write_table(rows, file)
         given = [f"{name}={value}" for name, value in (shape.options | dict(options or {})).items()]
-        command = [sys.executable, "-m", "interop.dying_writer", path, operation, str(file), at, *given]
-        ran = subprocess.run(command, capture_output=True, text=True)
-        assert ran.returncode < 0, f"the writer was to be killed:\n{ran.stdout}{ran.stderr}"
-        return min(i.time for i in holdfast.open_table(path).timeline() if i.time not in known)
+        return _first_instant_of_a_dying_process(path, operation, str(file), at, *given)
+
+    def die_restoring(self, path: str, to: str, *, at: str) -> str:
+        """Let a process of ours be killed in the middle of a restore. The restore."""
+        return _first_instant_of_a_dying_process(path, "restore", to, at)
+
+
+def _first_instant_of_a_dying_process(path: str, *arguments: str) -> str:
+    known = {instant.time for instant in holdfast.open_table(path).timeline()}
+    command = [sys.executable, "-m", "interop.dying_writer", path, *arguments]
+    ran = subprocess.run(command, capture_output=True, text=True)
+    assert ran.returncode < 0, f"the process was to be killed:\n{ran.stdout}{ran.stderr}"
+    return min(i.time for i in holdfast.open_table(path).timeline() if i.time not in known)
+
+
+def as_if_killed(path: str, act: Callable[[], object], *endings: str) -> set[str]:
+    """Let an act begin instants and do nothing else, as if its process had been killed then.
+
+    Of all that it changed, only new instant files with these endings stay. The data
+    files that it would have left.
+    """
+    table, before = Path(path), Path(path).with_suffix(".before")
+    shutil.copytree(table, before)
+    act()
+    known = {file.name for file in (before / ".hoodie").iterdir()}
+    begun = {
+        file.name: file.read_bytes()
+        for file in (table / ".hoodie").iterdir()
+        if file.name not in known and file.name.endswith(endings)
+    }
+    left = data_files(path)
+    shutil.rmtree(table)
+    before.rename(table)
+    assert len(begun) == len(endings), f"the act was to begin {endings}, and began {list(begun)}"
+    for name, content in begun.items():
+        (table / ".hoodie" / name).write_bytes(content)
+    return left
+
+
+def refusal(act: Callable[[], object]) -> str:
+    """What an engine says when it fails to act, or nothing."""
+    try:
+        act()
+    except Exception as error:  # noqa: BLE001  # py4j's or ours
+        return f"{type(error).__name__} {error}"
+    return ""
 
 
 def data_files(path: str) -> set[str]:

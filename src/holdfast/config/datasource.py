@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Self
 
 from holdfast.config import key_generators, timestamps
+from holdfast.config.key_generators import KeyGenerator
 from holdfast.config.table import TableSettings, new_table_settings
 from holdfast.config.write import WriteSettings
 from holdfast.errors import InvalidOption
@@ -25,6 +26,8 @@ _ORDERING = "hoodie.table.precombine.field"
 _PAYLOAD = "hoodie.compaction.payload.class"
 _HIVE_STYLE = "hoodie.datasource.write.hive_style_partitioning"
 _URL_ENCODE = "hoodie.datasource.write.partitionpath.urlencode"
+_TYPED_PARTITION = "hoodie.datasource.write.partitionpath.field"
+"""The partition columns of a custom key generator, with their types."""
 
 TABLE_OPTIONS: Mapping[str, tuple[str, ...]] = {
     _NAME: ("hoodie.table.name", "hoodie.datasource.write.table.name"),
@@ -176,6 +179,19 @@ class SourceWrite:
                 hint="leave the option out, or write to another path",
             )
 
+    def completed(self, table: TableSettings) -> TableSettings:
+        """The settings of a table, with what it does not tell and the options do.
+
+        Hudi 0.15 keeps some of them nowhere: each of its writes is told them again.
+        """
+        told = dict(table.properties)
+        if _stored(table, _PAYLOAD) is None and _PAYLOAD in self.properties:
+            told[_PAYLOAD] = self.properties[_PAYLOAD]
+        told |= {name: text for name, text in self.properties.items() if name in _untold_timestamps(table)}
+        if table.key_generator == KeyGenerator.CUSTOM and _PARTITION in self.properties:
+            told.setdefault(_TYPED_PARTITION, self.properties[_PARTITION])
+        return TableSettings.from_properties(told)
+
 
 def _properties(given: dict[str, str]) -> dict[str, str]:
     """Take out of the options those that describe the table."""
@@ -200,7 +216,17 @@ def _stored(table: TableSettings, name: str) -> str | None:
         return table.key_generator if any(key in values for key in key_generators.NAMES) else None
     if name == _ORDERING:
         return table.ordering or ""
-    return values.get(name) if name == _PAYLOAD else values.get(name, "")
+    is_told = name != _PAYLOAD and name not in _untold_timestamps(table)
+    return values.get(name, "" if is_told else None)
+
+
+def _untold_timestamps(table: TableSettings) -> frozenset[str]:
+    """The settings of timestamps that Hudi may have kept to itself when it made the table."""
+    if table.key_generator not in (KeyGenerator.TIMESTAMP, KeyGenerator.CUSTOM):
+        return frozenset()
+    told = {timestamps.NEW_NAMES[name] for name in table.properties if name in timestamps.NEW_NAMES}
+    # With the format it keeps all that were given, but the type.
+    return frozenset({timestamps.TYPE} if timestamps.OUTPUT_FORMAT in told else timestamps.NAMES) - told
 
 
 def _comparable(name: str, text: str) -> object:

@@ -134,16 +134,22 @@ class TableSettings:
         )
 
     @property
-    def is_writable(self) -> bool:
-        """Whether `check_writable` lets it pass."""
+    def is_changeable(self) -> bool:
+        """Whether `check_changeable` lets it pass."""
         try:
-            self.check_writable()
+            self.check_changeable()
         except UnsupportedTable:
             return False
         return True
 
     def check_writable(self) -> None:
-        """Refuse what a writer that does not know the feature would break."""
+        """Refuse rows for a table of which is not known what to make of them."""
+        self.check_changeable()
+        if self.key_generator == KeyGenerator.TIMESTAMP or PartitionType.TIMESTAMP in self.partition_types:
+            self._check_timestamps()
+
+    def check_changeable(self) -> None:
+        """Refuse what a program that does not know the feature would break, also without new rows."""
         payload = self.properties.get(_PAYLOAD_CLASS) or Payload.LATEST_WRITE
         for feature, used in (
             ("merge-on-read writes", self.table_type is TableType.MERGE_ON_READ),
@@ -160,8 +166,6 @@ class TableSettings:
         ):
             if used:
                 raise UnsupportedTable("writing to this kind of table is not supported", feature=feature)
-        if self.key_generator == KeyGenerator.TIMESTAMP or PartitionType.TIMESTAMP in self.partition_types:
-            self._check_timestamps()
 
     def _check_timestamps(self) -> None:
         if self.key_generator == KeyGenerator.TIMESTAMP and len(self.partition_by) != 1:

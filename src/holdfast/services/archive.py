@@ -127,7 +127,7 @@ def archive_after_recovery(
 
 def plan_next_archive(table: OpenTable, settings: ArchiveSettings) -> Plan:
     """What archiving would take from the timeline. Changes nothing."""
-    table.settings.check_writable()
+    table.settings.check_changeable()
     timeline, state = timeline_and_ledger(table)
     return _planned(table, timeline, state, settings)
 

@@ -86,7 +86,7 @@ def clean_after_recovery(
 
 
 def _recover(table: OpenTable, lock: Lock, policy: FailedWritesPolicy, timeout_ms: int) -> None:
-    if table.settings.is_writable:
+    if table.settings.is_changeable:
         with lock.hold():
             recover(table, policy=policy, timeout_ms=timeout_ms)
 

@@ -47,7 +47,7 @@ def repair(table: OpenTable, report: VerifyReport) -> RepairReport:
     crash at any point leaves a repair that the next call finishes.
     `TableDamaged` if the ledger is damaged: then nothing is proven.
     """
-    table.settings.check_writable()
+    table.settings.check_changeable()
     now = verify(table).findings
     _refuse_if_unproven(now)
     reported = {(finding.kind, finding.path) for finding in report.findings}

@@ -91,7 +91,7 @@ def _restore(table: OpenTable, to: Moment, timeout_ms: int) -> RestoreReport:
 
 
 def _shown(table: OpenTable) -> tuple[Timeline, LedgerState]:
-    table.settings.check_writable()
+    table.settings.check_changeable()
     timeline, state = timeline_and_ledger(table)
     forget_rollbacks(table.store, timeline, state)
     return shown_timeline(table, state), state

@@ -44,7 +44,7 @@ class Younger:
 
 def plan_restore(table: OpenTable, to: Moment) -> RestorePlan:
     """What going back to a commit would take; what stands in the way of it, except running writes."""
-    table.settings.check_writable()
+    table.settings.check_changeable()
     timeline, state = timeline_and_ledger(table)
     target = restore_target(timeline, state, to).time
     snapshot = snapshot_at(table, timeline, target)

@@ -100,7 +100,7 @@ def recover(
     restore is pending.
     """
     # Another program may have upgraded the table since it was opened.
-    read_settings(table.store).check_writable()
+    read_settings(table.store).check_changeable()
     timeline, state = timeline_and_ledger(table)
     refuse_if_restoring(timeline, state)
     if publish_decided(table, state, timeline):

@@ -62,7 +62,7 @@ def create_savepoint(
 
 def delete_savepoint(table: OpenTable, time: InstantTime) -> None:
     """Let a commit's files go when the next clean wants them. `UnknownInstant` if it has no savepoint."""
-    table.settings.check_writable()
+    table.settings.check_changeable()
     is_shown = load_timeline(table.store).find(time, Action.SAVEPOINT) is not None
     if not is_shown and time not in table.ledger.read().savepoints:
         raise UnknownInstant(
@@ -80,7 +80,7 @@ def delete_savepoint(table: OpenTable, time: InstantTime) -> None:
 
 
 def _shown(table: OpenTable) -> Timeline:
-    table.settings.check_writable()
+    table.settings.check_changeable()
     timeline, state = timeline_and_ledger(table)
     refuse_if_restoring(timeline, state)
     return load_timeline(table.store) if publish_decided(table, state, timeline) else timeline

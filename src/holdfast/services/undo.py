@@ -99,7 +99,7 @@ def check_undo(table: OpenTable, time: InstantTime) -> Instant:
 
 
 def _shown(table: OpenTable) -> tuple[Timeline, LedgerState]:
-    table.settings.check_writable()
+    table.settings.check_changeable()
     timeline, state = timeline_and_ledger(table)
     refuse_if_restoring(timeline, state)
     return shown_timeline(table, state), state

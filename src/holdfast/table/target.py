@@ -1,6 +1,7 @@
 """The table that a write in Hudi's options goes to: the one there, or a new one."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from holdfast.clock import Clock
 from holdfast.config.datasource import SourceWrite
@@ -32,7 +33,7 @@ def open_target(
             pass  # Another writer was faster. Its table is as good, if it agrees.
     table = open_existing(store, location, clock=clock, host=host)
     write.check_agrees(table.settings)
-    return table
+    return replace(table, settings=write.completed(table.settings))
 
 
 def _check_columns(settings: TableSettings, columns: Sequence[str]) -> None:

@@ -245,7 +245,7 @@ def _write_files(
 def _prepared(table: OpenTable, request: WriteRequest, instant: InstantTime, contents: Contents) -> bytes:
     """Remove files of attempts that do not count, and build what will be committed."""
     # Another program may have upgraded the table, or built a metadata table, since the write began.
-    read_settings(table.store).check_writable()
+    read_settings(table.store).check_changeable()
     drop_metadata_table(table)
     _delete_unclaimed(table, instant, contents.written.stats, refuses=request.settings.refuses_duplicates)
     by_partition: dict[str, list[WriteStat]] = {}

@@ -115,7 +115,8 @@ class SourceWriter(DataSourceArrowWriter):
 
     def _opened(self) -> OpenTable:
         store = open_store(self._location)
-        return open_existing(store, self._location, clock=SystemClock(), host=self._host)
+        table = open_existing(store, self._location, clock=SystemClock(), host=self._host)
+        return replace(table, settings=self._task.table)
 
 
 @dataclass(frozen=True)
