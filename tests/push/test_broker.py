@@ -50,6 +50,36 @@ def test_an_answer_has_pinots_keys_in_pinots_order(tables, broker):
     assert json.loads(json.dumps(answer)) == answer
 
 
+def test_a_table_that_the_broker_has_not_heard_of_is_looked_up(tables, pool):
+    """Nothing tells this router of changes."""
+    router = Router(tables.catalog, broker="Broker_localhost_8099")
+    router.refresh()
+    broker = Broker(router, pool)
+    tables.push(tables.create(), [], {"a": orders([1, 2])})
+
+    assert rows_of(broker.answer("SELECT count(*) FROM orders")) == [[2]]
+    assert code_of(broker.answer("SELECT count(*) FROM others")) == QueryError.TABLE_DOES_NOT_EXIST
+    router.close()
+
+
+def test_a_table_that_the_broker_has_not_heard_of_is_not_open_to_everybody(tables, pool):
+    """Tables are found in any case, rights are given by the name a table has."""
+    router = Router(tables.catalog, broker="Broker_localhost_8099")
+    router.refresh()
+    tables.push(tables.create(), [], {"a": orders([1, 2])})
+
+    class Reader:
+        name = "reader"
+
+        def may_read(self, table):
+            return table == "ORDERS"
+
+    answer = Broker(router, pool).answer("SELECT count(*) FROM ORDERS", principal=Reader())
+
+    assert code_of(answer) == QueryError.ACCESS_DENIED
+    router.close()
+
+
 def test_queries_during_switches_and_reverts_are_never_mixed(tables, broker):
     """Every snapshot's rows carry its number, and snapshot n has n rows in each of its two segments."""
     table = tables.create()

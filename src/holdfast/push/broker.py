@@ -173,7 +173,7 @@ class Broker:
         query.options = statement.options
         deadline_s = began_s + statement.options.timeout_ms / 1000
         admitted = admit(statement.sql)
-        tables = self._resolved(admitted.tables, principal, database, statement.options)
+        tables = self._resolved(admitted.tables, principal, database)
         with self._taken(tables, statement.options, deadline_s) as lease:
             snapshots = {name: lease.snapshots[table] for name, table in tables.items()}
             query.saw(lease.snapshots)
@@ -192,21 +192,17 @@ class Broker:
         return query.answered(table, missing, began_s)
 
     def _resolved(
-        self, names: Sequence[str], principal: Principal | None, database: str | None, options: QueryOptions
+        self, names: Sequence[str], principal: Principal | None, database: str | None
     ) -> dict[str, str]:
         """Typed table names by the names that the statement uses."""
         resolved: dict[str, str] = {}
         prefix = f"{database}." if database and database.lower() != "default" else ""
         for name in names:
             full = name if "." in name or not prefix else prefix + name
-            table = self._router.resolve(full)
+            table = self._router.sought(full)
             # Whoever may not read a table does not learn whether it exists.
             if principal is not None and not principal.may_read(raw_name(table) if table else full):
                 raise QueryFailed(QueryError.ACCESS_DENIED, "the table may not be read", table=full)
-            if table is None and options.min_epoch:
-                # Whoever asks for an epoch has seen the table, perhaps before this broker has.
-                self._router.refresh()
-                table = self._router.resolve(full)
             if table is None:
                 raise QueryFailed(QueryError.TABLE_DOES_NOT_EXIST, "there is no such table", table=full)
             resolved[name] = table

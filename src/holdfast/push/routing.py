@@ -185,6 +185,14 @@ class Router:
         with self._lock:
             return self._routing.names.get(name.lower())
 
+    def sought(self, name: str) -> str | None:
+        """As `resolve`, but of a name that this broker has not heard of the catalog is asked."""
+        known = self.resolve(name)
+        if known is None and name.lower() in _names(self._catalog.tables()):
+            self.refresh()
+            known = self.resolve(name)
+        return known
+
     def epochs(self) -> dict[str, int]:
         """The epoch that new queries get, by typed table name."""
         with self._lock:
@@ -267,8 +275,7 @@ class Router:
     def take_segments(self, table: str, names: Iterable[str]) -> Lease:
         """Any segments of the table, hidden ones included."""
         self._check_connected()
-        if table not in self.tables():
-            self.refresh()  # Whoever names segments has heard of the table, perhaps before this router.
+        self.sought(table)
         with self._lock:
             lease = self._leased({table: self._current(table)})
         try:
