@@ -31,7 +31,8 @@ from pathlib import Path
 import pyarrow as pa
 
 import holdfast
-from chaos.history import History, Read, Stop, difference, keep_entries, read_entries, read_lives, rows_of
+from chaos.history import History, Read, Stop, difference, read_lives, rows_of
+from chaos.kept_ledger import all_entries, keeping_entries
 from chaos.writer import OUTCOME_UNKNOWN, WRITERS
 from harness.checker import check_at_rest
 from harness.hudi_reader import hudi_snapshot
@@ -97,19 +98,22 @@ class Chaos:
         self._seed = seed
         self._seconds = seconds
         self._stop = folder / "stop"
-        self._entries = folder / "entries"
         self._writers = [_Writer(number) for number in range(WRITERS)]
         self._kills = 0
         self._violations: list[str] = []
         self._is_over = threading.Event()
 
     def run(self) -> Report:
+        with keeping_entries(self.table):
+            return self._run()
+
+    def _run(self) -> Report:
         self.logs.mkdir()
         holdfast.create_table(str(self.table), name="chaos", record_key="id", partition_by="part")
         began = time.monotonic()
         for writer in self._writers:
             self._start(writer)
-        acts = (self._kill_writers, self._stop_writers, self._read, self._care, self._keep_ledger)
+        acts = (self._kill_writers, self._stop_writers, self._read, self._care)
         threads = [threading.Thread(target=self._guarded, args=(act,)) for act in acts]
         for thread in threads:
             thread.start()
@@ -136,10 +140,6 @@ class Chaos:
         except Exception:  # noqa: BLE001  # whatever it was, the run has failed
             self._violations.append(f"{act.__name__} failed: {traceback.format_exc()}")
             self._is_over.set()
-
-    def _keep_ledger(self, _chance: random.Random) -> None:
-        while not self._is_over.wait(0.2):
-            keep_entries(self.table, self._entries)
 
     # Writers
 
@@ -315,8 +315,7 @@ class Chaos:
         return self._report(history, table, seconds)
 
     def history(self) -> History:
-        keep_entries(self.table, self._entries)
-        return History(read_entries(self._entries), read_lives(self.logs))
+        return History(all_entries(self.table), read_lives(self.logs))
 
     def _report(self, history: History, table: holdfast.Table, seconds: float) -> Report:
         calls = history.calls

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
@@ -18,8 +17,7 @@ import msgspec
 import pyarrow as pa
 
 from chaos.writer import Batch, Ended, Line, Retried, Started
-from holdfast.format.ledger_entries import Entry, EntryKind, decode_entry
-from holdfast.model.names import LEDGER_FOLDER
+from holdfast.format.ledger_entries import Entry, EntryKind
 
 LEGAL = ("WriteConflict", "Fenced", "WriterActive", "OutcomeUnknown")
 """What a write may end with, beside a commit."""
@@ -90,18 +88,6 @@ def _life(name: str, lines: list[Line]) -> Life:
             case Ended():
                 life.calls[-1].ended = line
     return life
-
-
-def keep_entries(table: Path, kept: Path) -> None:
-    """Link the entries of the ledger into a folder, where they stay when it is cut behind a checkpoint."""
-    kept.mkdir(exist_ok=True)
-    for entry in (table / LEDGER_FOLDER).glob("*"):
-        with suppress(FileExistsError, FileNotFoundError):
-            (kept / entry.name).hardlink_to(entry)
-
-
-def read_entries(kept: Path) -> list[Entry]:
-    return [decode_entry(path.read_bytes())[0] for path in sorted(kept.iterdir())]
 
 
 @dataclass(frozen=True)

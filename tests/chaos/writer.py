@@ -18,6 +18,7 @@ import msgspec
 import pyarrow as pa
 
 import holdfast
+from chaos.kept_ledger import keeping_entries
 from holdfast.errors import HoldfastError, OutcomeUnknown
 from holdfast.host import SystemHost
 
@@ -163,4 +164,5 @@ def _batch(chance: random.Random, number: int, name: str, *, is_first: bool) -> 
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    with keeping_entries(Path(sys.argv[1])):
+        sys.exit(main(*sys.argv[1:]))

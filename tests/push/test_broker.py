@@ -58,6 +58,7 @@ def test_a_table_that_the_broker_has_not_heard_of_is_looked_up(tables, pool):
     tables.push(tables.create(), [], {"a": orders([1, 2])})
 
     assert rows_of(broker.answer("SELECT count(*) FROM orders")) == [[2]]
+    assert rows_of(broker.answer("SELECT count(*) FROM orders", {"minSnapshotEpoch": "1"})) == [[2]]
     assert code_of(broker.answer("SELECT count(*) FROM others")) == QueryError.TABLE_DOES_NOT_EXIST
     router.close()
 
@@ -268,17 +269,6 @@ def test_options_come_from_the_statement_and_the_request(tables, broker):
     assert (
         code_of(broker.answer("SELECT id FROM orders", {"minSnapshotEpoch": "5", "timeoutMs": "100"})) == 400
     )
-
-
-def test_who_asks_for_an_epoch_of_a_new_table_is_not_told_that_there_is_none(tables, pool):
-    router = Router(tables.catalog, broker="does not follow")
-    router.refresh()
-    broker = Broker(router, pool)
-
-    tables.push(tables.create(), [], {"a": orders([1])})
-
-    assert code_of(broker.answer("SELECT count(*) FROM orders")) == 190
-    assert rows_of(broker.answer("SELECT count(*) FROM orders", {"minSnapshotEpoch": "1"})) == [[1]]
 
 
 def test_hidden_and_older_snapshots_are_queried_without_a_switch(tables, broker):
