@@ -307,7 +307,7 @@ def farewell(ports: Ports, seconds: float) -> None:
         f'query "{BY_CITY}"{at_broker}',
         f"push snapshots trips{at_controller}",
     ):
-        console.print(f"  {command} {further}", style="dim")
+        console.print(f"  {command} {further}", style="dim", soft_wrap=True)
 
 
 if __name__ == "__main__":
