@@ -36,6 +36,7 @@ def _converse(line: Line, form: list[str]) -> tuple[Line, dict[str, int] | None,
     environment = os.environ | {"PYTHONPATH": path, "PYSPARK_PYTHON": str(line.python)}
     command = [str(line.python), "-m", "interop.line", line.name, *form]
     counts = None
+    line.log.parent.mkdir(parents=True, exist_ok=True)
     with (
         line.log.open("w") as log,
         subprocess.Popen(
