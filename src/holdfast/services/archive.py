@@ -44,7 +44,7 @@ from holdfast.table.markers import instants_with_markers
 from holdfast.table.opened import OpenTable
 from holdfast.table.publish import shown_timeline
 from holdfast.table.restoring import refuse_if_restoring
-from holdfast.table.steady import timeline_and_ledger
+from holdfast.table.steady import has_shrunk, timeline_and_ledger
 from holdfast.timeline.archived import archives
 from holdfast.timeline.cleans import pending_cleans
 from holdfast.timeline.ledger import Decision, LedgerState
@@ -138,7 +138,12 @@ def _decide(table: OpenTable, settings: ArchiveSettings) -> Plan:
         state = table.ledger.read()
         timeline = shown_timeline(table, state)
         refuse_if_restoring(timeline, state)
-        plan = _planned(table, timeline, state, settings)
+        try:
+            plan = _planned(table, timeline, state, settings)
+        except TableDamaged:
+            if not has_shrunk(table.store, timeline):
+                raise
+            continue  # Another archiver was faster.
         if plan.until is None:
             return plan
         decision = _Archiving(table, timeline, plan, settings, state.slot)

@@ -48,6 +48,11 @@ def read_steadily(store: Store, read: Callable[[Timeline], T]) -> T:
     return read(timeline)
 
 
+def has_shrunk(store: Store, timeline: Timeline) -> bool:
+    """Whether something that was completed then has left the timeline since."""
+    return not _completed(timeline) <= _completed(_current(store))
+
+
 def _completed(timeline: Timeline) -> set[Instant]:
     return {instant for instant in timeline.instants if instant.is_completed}
 
