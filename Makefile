@@ -20,13 +20,13 @@ test: preflight $(READY) lint
 
 # More nested crash points and interleavings than `make test` samples; about ten minutes.
 test-deep: preflight $(READY)
-	HOLDFAST_NESTED_STRIDE=8 HOLDFAST_ASLEEP_STRIDE=2 HOLDFAST_SCHEDULES=12 \
-		$(BIN)/pytest tests/crashes/test_crash_matrix.py tests/interleavings -k "recovering or sleeps or random" \
+	HOLDFAST_NESTED_STRIDE=8 HOLDFAST_ASLEEP_STRIDE=2 HOLDFAST_RETURN_STRIDE=3 HOLDFAST_SCHEDULES=12 \
+		$(BIN)/pytest tests/crashes/test_crash_matrix.py tests/interleavings -k "recovering or sleeps or overtake or random" \
 		$(PARALLEL) --dist=worksteal
 
 # Every schedule with one switch, too; about half an hour.
 explore: preflight $(READY)
-	HOLDFAST_SWITCH_STRIDE=1 HOLDFAST_ASLEEP_STRIDE=1 $(BIN)/pytest tests/interleavings $(PARALLEL) --dist=worksteal
+	HOLDFAST_SWITCH_STRIDE=1 HOLDFAST_RETURN_STRIDE=2 HOLDFAST_ASLEEP_STRIDE=1 $(BIN)/pytest tests/interleavings $(PARALLEL) --dist=worksteal
 
 # The Spark tests on the oldest and the newest PySpark, and on Spark Connect.
 test-matrix: preflight $(MATRIX:%=.venvs/%/.ready)

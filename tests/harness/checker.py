@@ -5,6 +5,8 @@ Numbers are those of docs/internals/invariants.md.
 
 from __future__ import annotations
 
+import json
+
 from harness.faults import RememberingStore
 from harness.world import Row, row_list
 from holdfast.concurrency.storage_clock import CLOCK_FILE
@@ -144,11 +146,25 @@ def _check_archived(table: OpenTable, timeline: Timeline, state: LedgerState) ->
     archived = read_archive(table.store, table.settings)
     if not archived.is_whole:
         raise Violation("I12: an archive cannot be read")
+    _check_archived_once(table.store)
     shown = {instant.time for instant in timeline.instants}
     kept = {instant.time for instant in archived.timeline.instants if instant.is_completed}
     for time in (*state.committed, *(one.rollback for one in state.aborted.values() if not one.restore)):
         if state.is_archived(time) and time not in shown | kept:
             raise Violation(f"I12: {time} is neither on the timeline nor in the archive")
+
+
+def _check_archived_once(store: Store) -> None:
+    """Whoever decides to archive has seen the decisions before it carried out."""
+    seen: set[str] = set()
+    for content in ledger_files(store).values():
+        entry, payload, _ = decode_entry(content)
+        if entry.kind is not EntryKind.ARCHIVE:
+            continue
+        times = {time for time, _ in json.loads(payload)["instants"]}
+        if seen & times:
+            raise Violation(f"I12: decided twice to archive {sorted(seen & times)}")
+        seen |= times
 
 
 def _check_savepoints(table: OpenTable, timeline: Timeline, state: LedgerState) -> None:

@@ -108,6 +108,20 @@ def sampled(run: Callable[[Schedule], Run], *, every: int) -> Iterator[Run]:
             yield run((*start.schedule, switch))
 
 
+def returning(run: Callable[[Schedule], Run], *, every: int) -> Iterator[Run]:
+    """The first pauses, the second begins, the first goes on to its end: at one of so many steps each."""
+    for away in range(1, _steps_of_first(run(())), every):
+        once = run(((away, 1),))
+        for back in range(away + 1, _steps_of_first(once), every):
+            if 0 in once.choices[back]:
+                yield run(((away, 1), (back, 0)))
+
+
+def _steps_of_first(done: Run) -> int:
+    """How many steps passed until only one actor was left."""
+    return sum(1 for others in done.choices if others)
+
+
 def random_schedules(
     run: Callable[[Schedule], Run], *, switches: int, count: int, seed: int
 ) -> Iterator[Run]:

@@ -111,6 +111,11 @@ class Scenario:
         return run
 
     @property
+    def are_rivals(self) -> bool:
+        """Whether all do the same, so that each may decide what another one is just carrying out."""
+        return len(set(self.actors)) == 1
+
+    @property
     def begins_with_a_writer(self) -> bool:
         return isinstance(self.actors[0], Writer)
 
@@ -568,14 +573,28 @@ def _decided_archive() -> World:
     return world
 
 
-@cache
-def _four_and_dead() -> World:
-    """A writer died over its files after four commits."""
-    world, counted = _four_commits().copy(), _four_commits().copy()
+def _dying(world: World) -> World:
+    """A writer died there over its files."""
+    counted = world.copy()
     recorder = RecordingStore(counted.store)
     _first.act(counted.on(recorder))
     with suppress(Crash):
         _first.act(world.on(CrashingStore(world.store, recorder.last("upload"), after=True)))
+    return world
+
+
+@cache
+def _four_and_dead() -> World:
+    return _dying(_four_commits().copy())
+
+
+@cache
+def _rolled_back_and_two() -> World:
+    """A rollback stands between the commits that are to be archived and those that stay."""
+    world = _dying(_two_commits().copy())
+    _roll_back(world)
+    _third.act(world)
+    _fourth.act(world)
     return world
 
 
@@ -588,6 +607,8 @@ ARCHIVING = (
             ("archive and sharing writer", _four_commits, (_archive, _sharing(_first))),
             ("archive and writer that archives", _four_commits, (_archive, _archiving(_first))),
             ("archive and archive", _four_commits, (_archive, _archive)),
+            ("archive and archive of a rollback", _rolled_back_and_two, (_archive, _archive)),
+            ("archive and archive after a decided one", _decided_archive, (_archive, _archive)),
             ("archive and reader", _four_commits, (_archive, _reader)),
             ("archive and leased reader", _four_commits, (_archive, _leased_second)),
             ("archive and clean", _four_commits, (_archive, _clean_versions)),

@@ -5,14 +5,16 @@ from functools import partial
 
 import pytest
 
-from harness.explorer import random_schedules, sampled, schedules
+from harness.explorer import random_schedules, returning, sampled, schedules
 from holdfast.model.reports import Commit
 from interleavings.scenarios import SCENARIOS
 
 SEED = int(os.environ.get("HOLDFAST_SEED", "20261115"))
 RANDOM_SCHEDULES = int(os.environ.get("HOLDFAST_SCHEDULES", "6"))
-# Of the schedules with one switch, and of those in which an actor never wakes; 1 takes all.
+# Of the schedules with one switch, of those with a way back, and of those in which an actor never wakes;
+# 1 takes all.
 SWITCH_STRIDE = int(os.environ.get("HOLDFAST_SWITCH_STRIDE", "3"))
+RETURN_STRIDE = int(os.environ.get("HOLDFAST_RETURN_STRIDE", "5"))
 ASLEEP_STRIDE = int(os.environ.get("HOLDFAST_ASLEEP_STRIDE", "3"))
 
 
@@ -22,13 +24,14 @@ def _share(stride):
 
 @pytest.fixture(scope="module")
 def explored(request):
-    counts = {"one": 0, "asleep": 0, "random": 0}
+    counts = {"one": 0, "back": 0, "asleep": 0, "random": 0}
     yield counts
     request.config.summary_lines.append(
         f"interleavings: {len(SCENARIOS)} scenarios, {counts['one']} schedules with one switch "
         f"({_share(SWITCH_STRIDE)}), "
+        f"{counts['back']} with rivals that overtake each other (one of {RETURN_STRIDE} steps each), "
         f"{counts['asleep']} with an actor that never wakes ({_share(ASLEEP_STRIDE)}), "
-        f"{counts['random']} with two to five switches (seed {SEED}), violations 0"
+        f"{counts['random']} with two to five switches (seed {SEED})"
     )
 
 
@@ -36,6 +39,14 @@ def explored(request):
 def test_no_schedule_with_one_switch_breaks_an_invariant(scenario, explored):
     for _ in sampled(scenario.run, every=SWITCH_STRIDE):
         explored["one"] += 1
+
+
+@pytest.mark.parametrize(
+    "scenario", [s for s in SCENARIOS if s.are_rivals], ids=lambda scenario: scenario.name
+)
+def test_rivals_that_overtake_each_other_break_no_invariant(scenario, explored):
+    for _ in returning(scenario.run, every=RETURN_STRIDE):
+        explored["back"] += 1
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)

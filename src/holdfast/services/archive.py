@@ -107,21 +107,21 @@ def archive_after_recovery(
     refuse_if_restoring(timeline, state)
     commits = timeline.completed_commits
     _, most = keeping(commits, settings)
-    resumed: tuple[Instant, ...] = ()
-    done, file = Plan(held_back=f"the timeline has {len(commits)} commits, and up to {most} may gather"), None
+    done = Plan(held_back=f"the timeline has {len(commits)} commits, and up to {most} may gather")
+    resumed: set[Instant] = set()
+    file = None
     if _is_unfinished(table, timeline, state) or len(commits) > most:
         with lock.hold():
-            resumed, _ = _carry_out(table)
-            done = _decide(table, settings)
+            done, resumed = _decide(table, settings)
             if done.until is not None:
                 file = _carry_out(table)[1]
     return ArchiveReport(
         archived=done.instants,
         file=file,
-        commits_left=len(commits) - sum(i.action in COMMIT_ACTIONS for i in (*done.instants, *resumed)),
+        commits_left=len(set(commits).difference(done.instants, resumed)),
         held_back=done.held_back,
         took_ms=table.clock.elapsed_ms() - began_ms,
-        resumed=resumed,
+        resumed=tuple(sorted(resumed, key=_key)),
     )
 
 
@@ -132,12 +132,19 @@ def plan_next_archive(table: OpenTable, settings: ArchiveSettings) -> Plan:
     return _planned(table, timeline, state, settings)
 
 
-def _decide(table: OpenTable, settings: ArchiveSettings) -> Plan:
-    """Put ARCHIVE into the ledger; what it archives, which is nothing if there is nothing to do."""
+def _decide(table: OpenTable, settings: ArchiveSettings) -> tuple[Plan, set[Instant]]:
+    """Put ARCHIVE into the ledger, once the one before it is carried out.
+
+    What it archives, which is nothing if there is nothing to do, and what the one before it took away.
+    """
+    resumed: set[Instant] = set()
     for _ in range(_ATTEMPTS):
+        resumed.update(_carry_out(table)[0])
         state = table.ledger.read()
         timeline = shown_timeline(table, state)
         refuse_if_restoring(timeline, state)
+        if _is_unfinished(table, timeline, state):
+            continue  # Decided since: its instants are going, and must not be planned again.
         try:
             plan = _planned(table, timeline, state, settings)
         except TableDamaged:
@@ -145,13 +152,13 @@ def _decide(table: OpenTable, settings: ArchiveSettings) -> Plan:
                 raise
             continue  # Another archiver was faster.
         if plan.until is None:
-            return plan
+            return plan, resumed
         decision = _Archiving(table, timeline, plan, settings, state.slot)
         append_taking_back(table, decision.decide)
         if decision.is_decided:
-            return plan
+            return plan, resumed
     log.info("archive.postponed", extra={"attempts": _ATTEMPTS})
-    return Plan(held_back="savepoints, leases or rollbacks kept coming")
+    return Plan(held_back="savepoints, leases, rollbacks or other archives kept coming"), resumed
 
 
 def _planned(table: OpenTable, timeline: Timeline, state: LedgerState, settings: ArchiveSettings) -> Plan:
