@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPResponse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
@@ -61,9 +61,11 @@ class CuttingProxy:
                     content = answer.read()
                     connection.close()
                     proxy.watch(Call(name, "after"))
-                except Cut:
-                    self.close_connection = True
-                    return
+                    self._answer(answer, content)
+                except (Cut, BrokenPipeError):
+                    self.close_connection = True  # Lost on the way, or nobody lives to hear it.
+
+            def _answer(self, answer: HTTPResponse, content: bytes) -> None:
                 self.send_response(answer.status)
                 for key, value in answer.getheaders():
                     if key.lower() not in _DROPPED:
