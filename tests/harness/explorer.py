@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from greenlet import greenlet
 
-from harness.faults import StoreWrapper
+from harness.faults import Crash, StoreWrapper
 from holdfast.storage.store import Store
 
 Actor = Callable[[Store], object]
@@ -27,6 +28,14 @@ class SteppingStore(StoreWrapper):
 
     def __init__(self, inner: Store, pause: Callable[[], None]) -> None:
         super().__init__(inner)
+        self._pause = pause
+
+    def die(self) -> None:
+        """Whatever its actor still tries has no effect."""
+
+        def pause() -> None:
+            raise Crash
+
         self._pause = pause
 
     def _change(self, verb: str, path: str, act: Callable[[], object]) -> object:
@@ -60,9 +69,11 @@ def run_schedule(
     outcomes: list[BaseException | object] = [None] * len(actors)
     ended = [False] * len(actors)
 
+    stores = [SteppingStore(store, explorer.switch) for _ in actors]
+
     def body(index: int) -> None:
         try:
-            outcomes[index] = actors[index](SteppingStore(store, explorer.switch))
+            outcomes[index] = actors[index](stores[index])
         except Exception as error:  # noqa: BLE001  (how an actor ended is the result)
             outcomes[index] = error
         ended[index] = True
@@ -78,10 +89,20 @@ def run_schedule(
             current = wanted
         runnable = [index for index in range(len(actors)) if not ended[index]]
         if not runnable:
+            _bury(threads, stores)
             return Run(schedule, tuple(outcomes), tuple(choices))
         current = current if current in runnable else runnable[0]
         choices.append(tuple(index for index in runnable if index != current))
         threads[current].switch()
+
+
+def _bury(threads: Sequence[greenlet], stores: Sequence[SteppingStore]) -> None:
+    """End whoever sleeps for ever now, not in the middle of a later run, when its memory is collected."""
+    for thread, store in zip(threads, stores, strict=True):
+        if not thread.dead:
+            store.die()
+            with suppress(Crash):
+                thread.throw()
 
 
 def schedules(run: Callable[[Schedule], Run], *, switches: int) -> Iterator[Run]:

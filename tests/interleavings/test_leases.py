@@ -139,6 +139,8 @@ def _run(actors, schedule, *, asleep=None):
     for outcome in run.outcomes:
         if isinstance(outcome, Held):
             outcome.check(start.store)
+            # Now, not in the middle of a later run, when its memory is collected.
+            outcome.holding.__exit__(None, None, None)
     return run
 
 

@@ -583,6 +583,25 @@ def test_two_archivers_write_one_archive():
     check_at_rest(world.open())
 
 
+def test_what_storage_does_not_delete_is_named_and_nothing_counts_as_gone():
+    world = _table(commits=7)
+
+    class Stubborn(StoreWrapper):
+        def delete_all(self, paths):
+            return tuple(paths)
+
+    first = _archive(world.on(Stubborn(world.store)))
+    second = _archive(world.on(Stubborn(world.store)))
+    third = _archive(world)
+
+    for report in (first, second):
+        assert (report.archived, report.file, report.resumed, report.commits_left) == ((), None, (), 7)
+        assert ".commit.requested" in report.held_back or ".inflight" in report.held_back
+    assert len(_entries(world, EntryKind.ARCHIVE)) == 1
+    assert (len(third.resumed), third.commits_left) == (5, 2)
+    check_at_rest(world.open())
+
+
 def test_an_archive_that_another_program_wrote_under_the_same_name_is_left_alone():
     world = _table(commits=7)
 

@@ -81,6 +81,20 @@ class _Listed:
         return self.time, SHOWN_AS.get(self.action, self.action)
 
 
+@dataclass(frozen=True, slots=True)
+class _CarriedOut:
+    instants: tuple[Instant, ...] = ()
+    """What left the timeline."""
+    file: str | None = None
+    """The archive that has it."""
+    stuck: tuple[str, ...] = ()
+    """What storage did not delete."""
+
+    @property
+    def held_back(self) -> str:
+        return f"storage does not delete {self.stuck[0]}, which is in the archive" if self.stuck else ""
+
+
 def archive_by_hand(table: OpenTable, settings: WriteSettings) -> ArchiveReport:
     """Roll back what dead writers left, and archive as the settings of a write to the table say.
 
@@ -114,7 +128,11 @@ def archive_after_recovery(
         with lock.hold():
             done, resumed = _decide(table, settings)
             if done.until is not None:
-                file = _carry_out(table)[1]
+                carried = _carry_out(table)
+                if carried.stuck:
+                    done = Plan(held_back=carried.held_back)
+                else:
+                    file = carried.file
     return ArchiveReport(
         archived=done.instants,
         file=file,
@@ -139,7 +157,10 @@ def _decide(table: OpenTable, settings: ArchiveSettings) -> tuple[Plan, set[Inst
     """
     resumed: set[Instant] = set()
     for _ in range(_ATTEMPTS):
-        resumed.update(_carry_out(table)[0])
+        earlier = _carry_out(table)
+        resumed.update(earlier.instants)
+        if earlier.stuck:
+            return Plan(held_back=earlier.held_back), resumed
         state = table.ledger.read()
         timeline = shown_timeline(table, state)
         refuse_if_restoring(timeline, state)
@@ -274,28 +295,29 @@ def _is_unfinished(table: OpenTable, timeline: Timeline, state: LedgerState) -> 
     return bool(old) and not old.isdisjoint(_stored(table, state.archive.slot).instants)
 
 
-def _carry_out(table: OpenTable) -> tuple[tuple[Instant, ...], str | None]:
-    """Do what the newest ARCHIVE says, or finish it; the instants that went, and the archive they are in."""
+def _carry_out(table: OpenTable) -> _CarriedOut:
+    """Do what the newest ARCHIVE says, or finish it."""
     timeline, state = timeline_and_ledger(table)
     if state.archive is None or not _is_unfinished(table, timeline, state):
-        return (), None
+        return _CarriedOut()
     stored = _stored(table, state.archive.slot)
     going = frozenset(stored.instants)
     files = [file for file in _listed(table) if file.key in going]
     path = _ensure_archived(table, stored, files)
-    earlier = [file.path for file in files if file.state is not State.COMPLETED]
-    stuck = table.store.delete_all(earlier)
-    for file in sorted(files, key=lambda file: file.key):
-        # One by one and in this order: a reader that finds one of them missing may rely on all
-        # older ones being in the archive, too.
-        if file.state is State.COMPLETED and not stuck:
-            table.store.delete(file.path)
-    instants = tuple(instant for instant in timeline.instants if _key(instant) in going)
+    stuck = table.store.delete_all([file.path for file in files if file.state is not State.COMPLETED])
+    instants: tuple[Instant, ...] = ()
+    if not stuck:
+        for file in sorted(files, key=lambda file: file.key):
+            # One by one and in this order: a reader that finds one of them missing may rely on all
+            # older ones being in the archive, too.
+            if file.state is State.COMPLETED:
+                table.store.delete(file.path)
+        instants = tuple(instant for instant in timeline.instants if _key(instant) in going)
     log.info(
         "archive.completed",
         extra={"until": state.archive.until, "instants": len(instants), "file": path, "stuck": len(stuck)},
     )
-    return instants, path
+    return _CarriedOut(instants, path, tuple(stuck))
 
 
 def _ensure_archived(table: OpenTable, stored: _Stored, files: list[_Listed]) -> str:
