@@ -1,7 +1,14 @@
+import threading
+
+import pytest
+
+from harness.checker import visible_ids
 from harness.world import memory_world
+from holdfast.errors import TableDamaged
 from holdfast.model.instant import Action, State
+from holdfast.services.undo import undo
 from holdfast.storage.memory import MemoryStore
-from holdfast.timeline.timeline import load_timeline
+from holdfast.timeline.timeline import load_timeline, read_completed
 
 
 def timeline_of(*names):
@@ -61,3 +68,46 @@ def test_one_write_leaves_three_files_and_no_marker_or_heartbeat():
         f".hoodie/{commit.instant}.commit.requested",
         f".hoodie/{commit.instant}.inflight",
     ]
+
+
+@pytest.mark.parametrize("share", [0, 0.5, 0.99])
+def test_a_commit_that_another_program_is_still_writing_is_waited_for(share):
+    world = memory_world()
+    world.create()
+    path = f".hoodie/{world.insert('a').instant}.commit"
+    content = world.store.read(path)
+    world.store.put(path, content[: int(share * len(content))])
+    later = threading.Timer(0.2, world.store.put, (path, content))
+
+    later.start()
+
+    assert visible_ids(world.open()) == {"a"}
+
+
+def test_a_rollback_that_another_program_is_still_writing_is_waited_for():
+    world = memory_world()
+    world.create()
+    world.insert("a")
+    world.insert("b")
+    undo(world.open())
+    (rollback,) = [i for i in load_timeline(world.store).instants if i.action is Action.ROLLBACK]
+    path = f".hoodie/{rollback.time}.rollback"
+    content = world.store.read(path)
+    world.store.put(path, content[:-20])
+    later = threading.Timer(0.2, world.store.put, (path, content))
+
+    later.start()
+
+    assert read_completed(world.store, rollback) == content
+
+
+def test_a_commit_that_stays_unfinished_is_damaged():
+    world = memory_world()
+    world.create()
+    path = f".hoodie/{world.insert('a').instant}.commit"
+    content = world.store.read(path)
+
+    for torn in (b"", content[:-2]):
+        world.store.put(path, torn)
+        with pytest.raises(TableDamaged):
+            visible_ids(world.open())

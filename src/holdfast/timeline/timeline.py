@@ -8,6 +8,7 @@ import datetime as dt
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from time import sleep
 
 from holdfast.errors import TableDamaged
 from holdfast.model.instant import COMMIT_ACTIONS, Action, Instant, InstantTime, State
@@ -15,6 +16,10 @@ from holdfast.model.names import META_FOLDER, SHOWN_AS, instant_file, parse_inst
 from holdfast.storage.store import Store
 
 _RANK = {State.REQUESTED: 0, State.INFLIGHT: 1, State.COMPLETED: 2}
+_LOOKS = 20
+_PAUSE_S = 0.05
+"""A second is enough for whoever is writing; a file that stays unfinished is damaged."""
+_AVRO_MARKER = 16
 _READ_AT_ONCE = 32
 """Files of instants that are in memory together: one may have many megabytes."""
 
@@ -94,19 +99,32 @@ def read_all_completed(store: Store, instants: Sequence[Instant]) -> Iterator[tu
         some = instants[first : first + _READ_AT_ONCE]
         paths = [instant_file(i.time, i.action, State.COMPLETED) for i in some]
         for instant, path, content in zip(some, paths, store.read_all(paths), strict=True):
-            yield instant, _checked(path, content)
+            yield instant, _whole(store, path, content)
 
 
 def read_completed(store: Store, instant: Instant) -> bytes:
     """The content of a completed instant's file; empty or absent content is damage."""
     path = instant_file(instant.time, instant.action, State.COMPLETED)
     (content,) = store.read_all([path])
-    return _checked(path, content)
+    return _whole(store, path, content)
 
 
-def _checked(path: str, content: bytes | None) -> bytes:
+def _whole(store: Store, path: str, content: bytes | None) -> bytes:
+    """The content, looked at again while it seems unfinished: Hudi creates such a file before it fills it."""
+    for _ in range(_LOOKS):
+        if content is None or not _is_torn(content):
+            break
+        sleep(_PAUSE_S)
+        (content,) = store.read_all([path])
     if content is None:
         raise TableDamaged("a completed instant's file is missing", file=path)
     if not content:
         raise TableDamaged("a completed instant's file is empty", file=path)
     return content
+
+
+def _is_torn(content: bytes) -> bool:
+    """Whether JSON or Avro, which ends as its head says, breaks off."""
+    if content.startswith(b"Obj\x01"):
+        return content.find(content[-_AVRO_MARKER:]) == len(content) - _AVRO_MARKER
+    return not content or (content.startswith(b"{") and not content.rstrip().endswith(b"}"))
