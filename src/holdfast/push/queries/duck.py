@@ -90,7 +90,8 @@ class Runner:
             return True
 
     def _answer(self, task: wire.Task) -> memoryview:
-        with self._instances.connection(self._segments.paths(task.views)) as connection:
+        paths, footer_bytes = self._segments.paths(task.views), self._segments.footer_bytes(task.views)
+        with self._instances.connection(paths, footer_bytes=footer_bytes) as connection:
             self._interruptible(connection)
             try:
                 sql = self._statement(connection, task)
