@@ -3,9 +3,23 @@
 import msgspec
 import pytest
 
+from harness.push_faults import MetastoreWrapper
 from harness.push_world import PushWorld
+from holdfast.errors import StorageUnavailable
 from holdfast.push.metastore.port import Create
 from holdfast.push.refused_calls import REFUSED_CALLS, RefusedCalls
+
+
+class FailingOnce(MetastoreWrapper):
+    """The next read fails."""
+
+    fails = False
+
+    def _look(self, act):
+        if self.fails:
+            self.fails = False
+            raise StorageUnavailable("the store does not answer")
+        return act()
 
 
 @pytest.fixture
@@ -51,6 +65,19 @@ def test_nothing_is_written_when_nothing_was_refused(world):
     opened(world).write()
 
     assert world.metastore.children(REFUSED_CALLS) == ()
+
+
+def test_what_could_not_be_written_is_written_the_next_time(world):
+    store = FailingOnce(world.metastore)
+    calls = RefusedCalls(store, world.clock, controller="c1")
+    note(calls, actor="ann")
+
+    store.fails = True
+    with pytest.raises(StorageUnavailable):
+        calls.write()
+    calls.write()
+
+    assert [one.actor for one in opened(world).newest(10)] == ["ann"]
 
 
 def test_a_flood_neither_grows_the_record_nor_hides_what_others_did(world):

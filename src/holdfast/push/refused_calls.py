@@ -95,12 +95,8 @@ class RefusedCalls:
                     return
                 self._has_changed = False
                 content = msgspec.json.encode(self._lines())
-            found = self._metastore.read(self._path)
-            change = (
-                Create(self._path, content) if found is None else Replace(self._path, content, found.version)
-            )
             try:
-                self._metastore.write([change])
+                self._store(content)
             except BaseException:
                 with self._lock:
                     self._has_changed = True
@@ -119,6 +115,11 @@ class RefusedCalls:
         with self._lock:
             calls = [*others, *self._lines()]
         return tuple(sorted(calls, key=_last, reverse=True)[:limit])
+
+    def _store(self, content: bytes) -> None:
+        found = self._metastore.read(self._path)
+        change = Create(self._path, content) if found is None else Replace(self._path, content, found.version)
+        self._metastore.write([change])
 
     def _written(self) -> Iterable[RefusedCall]:
         found = self._metastore.read(self._path)
