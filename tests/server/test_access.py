@@ -279,6 +279,20 @@ def test_refused_calls_that_would_have_changed_something_are_kept_for_the_admin(
     assert reader.get("/refusedCalls").status_code == 403
 
 
+def test_refused_calls_that_only_look_are_not_kept(guarded):
+    reader, nobody = Client(guarded, _login("reader")), Client(guarded)
+
+    assert reader.get("/refusedCalls").status_code == 403
+    assert nobody.post("/tables/validate", json={}).status_code == 401
+    assert nobody.post("/schemas/validate", json={}).status_code == 401
+    asked = nobody.call("POST", "/query/sql/validateSyntax", broker=True, json={"sql": "SELECT 1"})
+    assert asked.status_code == 401
+
+    found = Client(guarded, _login("admin")).get("/refusedCalls", limit=1000).json()["calls"]
+    looks = {"GetRefusedCalls", "ValidateTable", "ValidateSchema", "ValidateSyntax"}
+    assert not looks & {one["operation"] for one in found}
+
+
 def test_a_call_that_failed_without_being_refused_is_not_kept_as_refused(guarded):
     admin, metastore = Client(guarded, _login("admin")), guarded.service.catalog.metastore
     make_table(admin, "damaged")
