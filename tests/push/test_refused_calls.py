@@ -27,8 +27,8 @@ def world():
     return PushWorld()
 
 
-def opened(world, controller="c1"):
-    return RefusedCalls(world.metastore, world.clock, controller=controller)
+def opened(world, record="c1"):
+    return RefusedCalls.open(world.metastore, world.clock, record=record)
 
 
 def note(calls, *, actor="", address="10.0.0.1", table="orders", code="ACCESS_DENIED"):
@@ -69,7 +69,7 @@ def test_nothing_is_written_when_nothing_was_refused(world):
 
 def test_what_could_not_be_written_is_written_the_next_time(world):
     store = FailingOnce(world.metastore)
-    calls = RefusedCalls(store, world.clock, controller="c1")
+    calls = RefusedCalls.open(store, world.clock, record="c1")
     note(calls, actor="ann")
 
     store.fails = True
@@ -103,3 +103,14 @@ def test_a_record_that_cannot_be_read_keeps_no_service_from_starting(world):
     calls.write()
 
     assert [one.actor for one in opened(world).newest(10)] == ["ann"]
+
+
+def test_the_record_of_another_controller_that_cannot_be_read_hides_no_other(world, caplog):
+    world.metastore.write([Create(f"{REFUSED_CALLS}/broken", b"not JSON")])
+    other, calls = opened(world, "c2"), opened(world)
+    note(other, actor="bob")
+    other.write()
+    note(calls, actor="ann")
+
+    assert {one.actor for one in calls.newest(10)} == {"ann", "bob"}
+    assert "refused_calls.unreadable" in caplog.messages

@@ -12,12 +12,12 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Self
 
 import msgspec
 
 from holdfast.clock import Clock
-from holdfast.errors import TableDamaged
-from holdfast.push.metastore.port import Create, Metastore, Replace
+from holdfast.push.metastore.port import Create, Metastore, Replace, Versioned
 
 log = logging.getLogger(__name__)
 
@@ -55,17 +55,26 @@ _Callers = OrderedDict[str, OrderedDict[tuple[str, ...], RefusedCall]]
 class RefusedCalls:
     """Those of one controller. Every method may be called from any thread."""
 
-    def __init__(self, metastore: Metastore, clock: Clock, *, controller: str) -> None:
+    def __init__(self, metastore: Metastore, clock: Clock, *, record: str) -> None:
         self._metastore = metastore
         self._clock = clock
-        self._path = f"{REFUSED_CALLS}/{controller}"
+        self._record = record
+        self._path = f"{REFUSED_CALLS}/{record}"
         self._lock = threading.Lock()
         self._writing = threading.Lock()
         self._has_changed = False
         self._known: _Callers = OrderedDict()
         self._unknown: _Callers = OrderedDict()
-        for call in sorted(self._written(), key=_last):
-            self._put(call)
+
+    @classmethod
+    def open(cls, metastore: Metastore, clock: Clock, *, record: str) -> Self:
+        """With what was written under this name of a record before."""
+        opened = cls(metastore, clock, record=record)
+        found = metastore.read(opened._path)
+        before = () if found is None else _readable(record, found)
+        for call in sorted(before, key=_last):
+            opened._put(call)
+        return opened
 
     def note(
         self, *, actor: str, address: str, operation: str, table: str, code: str, request_id: str
@@ -105,12 +114,8 @@ class RefusedCalls:
     def newest(self, limit: int) -> tuple[RefusedCall, ...]:
         """Of all controllers, the newest first; of this one also what is not written yet."""
         found = self._metastore.read_children(REFUSED_CALLS)
-        own = self._path.rpartition("/")[2]
         others = [
-            call
-            for name, record in found.items()
-            if name != own
-            for call in _decoded(f"{REFUSED_CALLS}/{name}", record.data)
+            call for name, record in found.items() if name != self._record for call in _readable(name, record)
         ]
         with self._lock:
             calls = [*others, *self._lines()]
@@ -120,15 +125,6 @@ class RefusedCalls:
         found = self._metastore.read(self._path)
         change = Create(self._path, content) if found is None else Replace(self._path, content, found.version)
         self._metastore.write([change])
-
-    def _written(self) -> Iterable[RefusedCall]:
-        found = self._metastore.read(self._path)
-        try:
-            return () if found is None else _decoded(self._path, found.data)
-        except TableDamaged as error:
-            # Pushes go on without it.
-            log.error("refused_calls.unreadable", extra={"cause": str(error)})
-            return ()
 
     def _put(self, call: RefusedCall) -> None:
         callers = self._known if call.actor else self._unknown
@@ -154,10 +150,10 @@ def _last(call: RefusedCall) -> int:
     return call.last_at_ms
 
 
-def _decoded(path: str, content: bytes) -> Iterable[RefusedCall]:
+def _readable(name: str, record: Versioned) -> Iterable[RefusedCall]:
+    """The calls of a record; none if it cannot be read: pushes, and the other records, do without it."""
     try:
-        return msgspec.json.decode(content, type=list[RefusedCall])
+        return msgspec.json.decode(record.data, type=list[RefusedCall])
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
-        raise TableDamaged(
-            "the record of refused calls cannot be read", path=path, cause=str(error)
-        ) from error
+        log.error("refused_calls.unreadable", extra={"record": name, "cause": str(error)})
+        return ()
