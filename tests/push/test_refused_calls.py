@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from harness.push_faults import MetastoreWrapper
-from harness.push_world import PushWorld
+from harness.push_world import DAY_MS, PushWorld
 from holdfast.errors import StorageUnavailable
 from holdfast.push.metastore.port import Create
 from holdfast.push.refused_calls import REFUSED_CALLS, RefusedCalls
@@ -78,6 +78,26 @@ def test_what_could_not_be_written_is_written_the_next_time(world):
     calls.write()
 
     assert [one.actor for one in opened(world).newest(10)] == ["ann"]
+
+
+def test_the_record_of_a_former_controller_goes_with_the_audit_of_its_time(world):
+    former, present = opened(world, "former"), opened(world, "present")
+    for calls in (former, present):
+        note(calls, actor="ann")
+        calls.write()
+
+    world.clock.now += 300 * DAY_MS
+    note(present, actor="bob")
+    present.write()
+    world.controller.upkeep.run_retention_everywhere()
+    assert set(world.metastore.children(REFUSED_CALLS)) == {"former", "present"}
+    world.clock.now += 100 * DAY_MS
+    world.controller.upkeep.run_retention_everywhere()
+
+    assert world.metastore.children(REFUSED_CALLS) == ("present",)
+    note(former, actor="carl")
+    former.write()
+    assert "carl" in {one.actor for one in present.newest(10)}
 
 
 def test_a_flood_neither_grows_the_record_nor_hides_what_others_did(world):

@@ -10,14 +10,16 @@ knows none of those that somebody does.
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Self
 
 import msgspec
 
 from holdfast.clock import Clock
-from holdfast.push.metastore.port import Create, Metastore, Replace, Versioned
+from holdfast.errors import LineageChanged
+from holdfast.push.metastore.port import Create, Metastore, Remove, Replace, Versioned
 
 log = logging.getLogger(__name__)
 
@@ -146,11 +148,27 @@ class RefusedCalls:
         return [call for lines in every for call in lines.values()]
 
 
+def trim_refused_calls(metastore: Metastore, *, oldest_ms: int) -> int:
+    """Remove the records without a call since `oldest_ms`; how many went.
+
+    Nobody else would: a controller that moved writes under another name.
+    """
+    removed = 0
+    for name, record in metastore.read_children(REFUSED_CALLS).items():
+        calls = _readable(name, record)
+        if not calls or max(map(_last, calls)) >= oldest_ms:
+            continue  # One that cannot be read stays for whoever looks into it.
+        with suppress(LineageChanged):  # Its controller has just written.
+            metastore.write([Remove(f"{REFUSED_CALLS}/{name}", record.version)])
+            removed += 1
+    return removed
+
+
 def _last(call: RefusedCall) -> int:
     return call.last_at_ms
 
 
-def _readable(name: str, record: Versioned) -> Iterable[RefusedCall]:
+def _readable(name: str, record: Versioned) -> Sequence[RefusedCall]:
     """The calls of a record; none if it cannot be read: pushes, and the other records, do without it."""
     try:
         return msgspec.json.decode(record.data, type=list[RefusedCall])
