@@ -115,6 +115,20 @@ def test_a_flood_neither_grows_the_record_nor_hides_what_others_did(world):
     assert "before-the-flood" in {one.table for one in calls.newest(1000)}
 
 
+def test_all_addresses_of_an_ipv6_network_are_one_caller(world):
+    calls = opened(world)
+    for other in ("2001:db8:0:1::1", "::ffff:10.0.0.1", "::ffff:10.0.0.2", "testclient"):
+        for table in map(str, range(10)):
+            note(calls, address=other, table=table)
+    for number in range(200):
+        note(calls, address=f"2001:db8::{number:x}:{number:x}")
+
+    found = [one.address for one in calls.newest(1000)]
+
+    assert len(found) == 5 * 10
+    assert sum(one.startswith("2001:db8::") for one in found) == 10
+
+
 def test_a_record_that_cannot_be_read_keeps_no_service_from_starting(world):
     world.metastore.write([Create(f"{REFUSED_CALLS}/c1", b"not JSON")])
 

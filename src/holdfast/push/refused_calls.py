@@ -3,8 +3,9 @@
 A refused call changes nothing of a table, its audit included, so these are
 kept apart: one record for each controller, written now and then and never
 larger than its limits, whatever is sent. Equal calls share a line with a
-count. Nobody can push more than their own lines out, and callers that nobody
-knows none of those that somebody does.
+count. One caller pushes out only its own lines, and callers that nobody knows
+none of those that somebody does; but who comes from more addresses than are
+kept pushes out all the other addresses.
 """
 
 import logging
@@ -13,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from ipaddress import AddressValueError, IPv6Address
 from typing import Self
 
 import msgspec
@@ -24,7 +26,7 @@ from holdfast.push.metastore.port import Create, Metastore, Remove, Replace, Ver
 log = logging.getLogger(__name__)
 
 _CALLERS = 50
-"""Of each kind: known by name, and known by address only."""
+"""Of each kind: known by name, and known by address only, or by network where an address costs nothing."""
 _LINES = 10
 """For each caller."""
 _TEXT = 100
@@ -130,8 +132,9 @@ class RefusedCalls:
 
     def _put(self, call: RefusedCall) -> None:
         callers = self._known if call.actor else self._unknown
-        lines = callers.setdefault(call.actor or call.address, OrderedDict())
-        callers.move_to_end(call.actor or call.address)
+        caller = call.actor or _network(call.address)
+        lines = callers.setdefault(caller, OrderedDict())
+        callers.move_to_end(caller)
         key = (call.address, call.operation, call.table, call.code)
         before = lines.pop(key, None)
         if before is not None:
@@ -162,6 +165,15 @@ def trim_refused_calls(metastore: Metastore, *, oldest_ms: int) -> int:
             metastore.write([Remove(f"{REFUSED_CALLS}/{name}", record.version)])
             removed += 1
     return removed
+
+
+def _network(address: str) -> str:
+    """Of an IPv6 address its first half: the other is free for whoever is connected."""
+    try:
+        found = IPv6Address(address)
+    except AddressValueError:
+        return address
+    return address if found.ipv4_mapped else str(IPv6Address(int(found) >> 64 << 64))
 
 
 def _last(call: RefusedCall) -> int:
