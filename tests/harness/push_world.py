@@ -121,7 +121,7 @@ class PushWorld:
         """A segment whose file is in its place already."""
         uri = self.deep_store.uri(segment_path(table, name, token=token))
         described = replace(self.payload(name, number), file=None, uri=uri, size_bytes=0)
-        self.controller.intake._register(table, [described], copy=False, options=UploadOptions(), by=ANN)
+        self.controller.intake.register(table, [described], copy=False, options=UploadOptions(), by=ANN)
 
     def payload(self, name: str, number: int) -> Payload:
         return Payload(

@@ -151,15 +151,14 @@ def test_end_waits_for_the_segments_to_come_online_and_notices_a_revert_meanwhil
     """J44: the wait looks at the entry again each time."""
     from dataclasses import replace
 
-    from holdfast.format.znode import encode_record
+    from holdfast.format.znode import decode_record, encode_record
     from holdfast.push.metastore.port import Replace
     from holdfast.push.paths import external_view_path
 
     first = world.start([], ["a"])
     world.upload("a")
     view = world.metastore.read(external_view_path(TABLE))
-    record = world.catalog._records.placement(external_view_path(TABLE), view).record
-    offline = replace(record, maps={"a": {"Server_localhost_8098": "ERROR"}})
+    offline = replace(decode_record(view.data), maps={"a": {"Server_localhost_8098": "ERROR"}})
     world.metastore.write([Replace(external_view_path(TABLE), encode_record(offline), view.version)])
 
     refused("TO_NOT_ONLINE", world.end, first)
