@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import functools
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from harness.world import SimulatedClock
+from holdfast.errors import HoldfastError
 from holdfast.model.lineage import EntryState, visible
 from holdfast.push.archives import segment_crc
 from holdfast.push.catalog import Catalog
@@ -121,7 +123,7 @@ class PushWorld:
         """A segment whose file is in its place already."""
         uri = self.deep_store.uri(segment_path(table, name, token=token))
         described = replace(self.payload(name, number), file=None, uri=uri, size_bytes=0)
-        self.controller.intake._register(table, [described], copy=False, options=UploadOptions(), by=ANN)
+        self.controller.intake.register(table, [described], copy=False, options=UploadOptions(), by=ANN)
 
     def payload(self, name: str, number: int) -> Payload:
         return Payload(
@@ -204,6 +206,14 @@ def uploaded_file(folder: str | Path, content: bytes, name: str = "upload") -> P
     path = Path(folder) / name
     path.write_bytes(content)
     return path
+
+
+def refused(code: str, call: Callable[..., object], *arguments: object, **options: object) -> HoldfastError:
+    """The error of a call that must be refused with this code."""
+    with pytest.raises(HoldfastError) as caught:
+        call(*arguments, **options)
+    assert caught.value.facts.get("code") == code, caught.value
+    return caught.value
 
 
 __all__ = ["TemporaryDirectory", "segment_crc"]

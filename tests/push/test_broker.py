@@ -8,10 +8,12 @@ import time
 import pyarrow as pa
 import pytest
 
+from harness.push_faults import MetastoreWrapper
 from harness.serving import ORDERS, code_of, orders, rows_of
 from holdfast.clock import SystemClock
 from holdfast.model.lineage import EntryState
 from holdfast.push.broker import Broker
+from holdfast.push.catalog import Catalog
 from holdfast.push.queries.engine import Cancellation, Work
 from holdfast.push.queries.failures import QueryError, QueryFailed
 from holdfast.push.queries.pool import PoolSettings, WorkerPool
@@ -79,6 +81,81 @@ def test_a_table_that_the_broker_has_not_heard_of_is_not_open_to_everybody(table
 
     assert code_of(answer) == QueryError.ACCESS_DENIED
     router.close()
+
+
+class Recorded(MetastoreWrapper):
+    """Remembers which records were looked at."""
+
+    def __init__(self, inner):
+        super().__init__(inner)
+        self.looked_at = []
+
+    def read(self, path):
+        self.looked_at.append(path)
+        return super().read(path)
+
+    def children(self, path):
+        self.looked_at.append(path)
+        return super().children(path)
+
+
+@pytest.fixture
+def recorded(tables):
+    return Recorded(tables.metastore)
+
+
+@pytest.fixture
+def unaware(recorded, pool):
+    """A broker that is told of no changes."""
+    router = Router(Catalog(recorded), broker="Broker_localhost_8099")
+    router.refresh()
+    yield Broker(router, pool)
+    router.close()
+
+
+def test_whoever_may_not_read_a_table_cannot_tell_by_the_time_it_takes_whether_it_exists(
+    tables, recorded, unaware
+):
+    class Nobody:
+        name = "nobody"
+
+        def may_read(self, table):
+            return False
+
+    tables.create()
+    recorded.looked_at.clear()
+
+    for name in ("orders", "others"):
+        answer = unaware.answer(f"SELECT count(*) FROM {name}", principal=Nobody())
+        assert code_of(answer) == QueryError.ACCESS_DENIED
+    assert recorded.looked_at == []
+
+
+def test_queries_of_a_table_that_is_being_deleted_do_not_look_at_all_the_others(tables, recorded, unaware):
+    table, other = tables.create(), tables.create(ITEMS)
+    assert rows_of(unaware.answer("SELECT count(*) FROM orders")) == [[0]]
+    tables.catalog.begin_delete(table, now_ms=1)
+    unaware.router.refresh()
+    recorded.looked_at.clear()
+
+    answer = unaware.answer("SELECT count(*) FROM orders")
+
+    assert code_of(answer) == QueryError.TABLE_DOES_NOT_EXIST
+    assert [path for path in recorded.looked_at if other in path] == []
+
+
+def test_a_table_that_was_made_anew_is_found_although_the_old_one_was_known(tables, unaware):
+    table = tables.create()
+    assert rows_of(unaware.answer("SELECT count(*) FROM orders")) == [[0]]
+    tables.catalog.begin_delete(table, now_ms=1)
+    unaware.router.refresh()
+    assert code_of(unaware.answer("SELECT count(*) FROM orders")) == QueryError.TABLE_DOES_NOT_EXIST
+
+    tables.catalog.finish_delete(table)
+    tables.catalog.delete_schema("orders")
+    tables.push(tables.create(), [], {"a": orders([1, 2])})
+
+    assert rows_of(unaware.answer("SELECT count(*) FROM orders")) == [[2]]
 
 
 def test_queries_during_switches_and_reverts_are_never_mixed(tables, broker):

@@ -3,9 +3,23 @@
 import msgspec
 import pytest
 
-from harness.push_world import PushWorld
+from harness.push_faults import MetastoreWrapper
+from harness.push_world import DAY_MS, PushWorld
+from holdfast.errors import StorageUnavailable
 from holdfast.push.metastore.port import Create
 from holdfast.push.refused_calls import REFUSED_CALLS, RefusedCalls
+
+
+class FailingOnce(MetastoreWrapper):
+    """The next read fails."""
+
+    fails = False
+
+    def _look(self, act):
+        if self.fails:
+            self.fails = False
+            raise StorageUnavailable("the store does not answer")
+        return act()
 
 
 @pytest.fixture
@@ -13,8 +27,8 @@ def world():
     return PushWorld()
 
 
-def opened(world, controller="c1"):
-    return RefusedCalls(world.metastore, world.clock, controller=controller)
+def opened(world, record="c1"):
+    return RefusedCalls.open(world.metastore, world.clock, record=record)
 
 
 def note(calls, *, actor="", address="10.0.0.1", table="orders", code="ACCESS_DENIED"):
@@ -53,6 +67,39 @@ def test_nothing_is_written_when_nothing_was_refused(world):
     assert world.metastore.children(REFUSED_CALLS) == ()
 
 
+def test_what_could_not_be_written_is_written_the_next_time(world):
+    store = FailingOnce(world.metastore)
+    calls = RefusedCalls.open(store, world.clock, record="c1")
+    note(calls, actor="ann")
+
+    store.fails = True
+    with pytest.raises(StorageUnavailable):
+        calls.write()
+    calls.write()
+
+    assert [one.actor for one in opened(world).newest(10)] == ["ann"]
+
+
+def test_the_record_of_a_former_controller_goes_with_the_audit_of_its_time(world):
+    former, present = opened(world, "former"), opened(world, "present")
+    for calls in (former, present):
+        note(calls, actor="ann")
+        calls.write()
+
+    world.clock.now += 300 * DAY_MS
+    note(present, actor="bob")
+    present.write()
+    world.controller.upkeep.run_retention_everywhere()
+    assert set(world.metastore.children(REFUSED_CALLS)) == {"former", "present"}
+    world.clock.now += 100 * DAY_MS
+    world.controller.upkeep.run_retention_everywhere()
+
+    assert world.metastore.children(REFUSED_CALLS) == ("present",)
+    note(former, actor="carl")
+    former.write()
+    assert "carl" in {one.actor for one in present.newest(10)}
+
+
 def test_a_flood_neither_grows_the_record_nor_hides_what_others_did(world):
     calls = opened(world)
     note(calls, actor="ann", table="before-the-flood")
@@ -68,6 +115,20 @@ def test_a_flood_neither_grows_the_record_nor_hides_what_others_did(world):
     assert "before-the-flood" in {one.table for one in calls.newest(1000)}
 
 
+def test_all_addresses_of_an_ipv6_network_are_one_caller(world):
+    calls = opened(world)
+    for other in ("2001:db8:0:1::1", "::ffff:10.0.0.1", "::ffff:10.0.0.2", "testclient"):
+        for table in map(str, range(10)):
+            note(calls, address=other, table=table)
+    for number in range(200):
+        note(calls, address=f"2001:db8::{number:x}:{number:x}")
+
+    found = [one.address for one in calls.newest(1000)]
+
+    assert len(found) == 5 * 10
+    assert sum(one.startswith("2001:db8::") for one in found) == 10
+
+
 def test_a_record_that_cannot_be_read_keeps_no_service_from_starting(world):
     world.metastore.write([Create(f"{REFUSED_CALLS}/c1", b"not JSON")])
 
@@ -76,3 +137,14 @@ def test_a_record_that_cannot_be_read_keeps_no_service_from_starting(world):
     calls.write()
 
     assert [one.actor for one in opened(world).newest(10)] == ["ann"]
+
+
+def test_the_record_of_another_controller_that_cannot_be_read_hides_no_other(world, caplog):
+    world.metastore.write([Create(f"{REFUSED_CALLS}/broken", b"not JSON")])
+    other, calls = opened(world, "c2"), opened(world)
+    note(other, actor="bob")
+    other.write()
+    note(calls, actor="ann")
+
+    assert {one.actor for one in calls.newest(10)} == {"ann", "bob"}
+    assert "refused_calls.unreadable" in caplog.messages

@@ -62,7 +62,7 @@ class ReplaceRules:
             "state": "IN_PROGRESS",
             "timestamp": loaded.entries()[entry]["timestamp"],
             "autoCompleteLineageEntry": False,
-            "actor": loaded.entries()[entry]["actor"],
+            "actor": "anonymous",
             "leaseExpiresAt": None,
         }
         assert loaded.upload("b").status_code == 200

@@ -9,6 +9,8 @@ from starlette.routing import Route
 
 from harness.push_client import Client, PushedTable, basic, config, make_table, schema
 from holdfast.config.server import Limits, Role, User
+from holdfast.push.metastore.port import Create, Remove
+from holdfast.push.paths import lineage_path
 from holdfast.server.app import build_app, refuse_unguarded
 from holdfast.server.auth import On
 from holdfast.server.endpoints import BodyKind
@@ -275,3 +277,31 @@ def test_refused_calls_that_would_have_changed_something_are_kept_for_the_admin(
     assert wrong.json()["errorCode"] == "ENTRY_NOT_FOUND"
     assert "not-there" not in {one["table"] for one in found}
     assert reader.get("/refusedCalls").status_code == 403
+
+
+def test_refused_calls_that_only_look_are_not_kept(guarded):
+    reader, nobody = Client(guarded, _login("reader")), Client(guarded)
+
+    assert reader.get("/refusedCalls").status_code == 403
+    assert nobody.post("/tables/validate", json={}).status_code == 401
+    assert nobody.post("/schemas/validate", json={}).status_code == 401
+    asked = nobody.call("POST", "/query/sql/validateSyntax", broker=True, json={"sql": "SELECT 1"})
+    assert asked.status_code == 401
+
+    found = Client(guarded, _login("admin")).get("/refusedCalls", limit=1000).json()["calls"]
+    looks = {"GetRefusedCalls", "ValidateTable", "ValidateSchema", "ValidateSyntax"}
+    assert not looks & {one["operation"] for one in found}
+
+
+def test_a_call_that_failed_without_being_refused_is_not_kept_as_refused(guarded):
+    admin, metastore = Client(guarded, _login("admin")), guarded.service.catalog.metastore
+    make_table(admin, "damaged")
+    path = lineage_path("damaged_OFFLINE")
+    metastore.write([Create(path, b"{")])
+
+    failed = admin.post("/segments/damaged/startReplaceSegments", type="OFFLINE", json={"segmentsTo": ["a"]})
+
+    metastore.write([Remove(path, metastore.read(path).version)])
+    assert (failed.status_code, failed.json()["errorCode"]) == (500, "TABLE_DAMAGED")
+    found = admin.get("/refusedCalls", limit=1000).json()["calls"]
+    assert "damaged" not in {one["table"] for one in found}

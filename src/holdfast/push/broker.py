@@ -199,10 +199,12 @@ class Broker:
         prefix = f"{database}." if database and database.lower() != "default" else ""
         for name in names:
             full = name if "." in name or not prefix else prefix + name
-            table = self._router.sought(full)
-            # Whoever may not read a table does not learn whether it exists.
-            if principal is not None and not principal.may_read(raw_name(table) if table else full):
-                raise QueryFailed(QueryError.ACCESS_DENIED, "the table may not be read", table=full)
+            table = self._router.resolve(full)
+            # Whoever may not read a table does not learn whether it exists, not even by waiting.
+            _check_right(principal, table or full, asked=full)
+            if table is None:
+                table = self._router.sought(full)
+                _check_right(principal, table or full, asked=full)
             if table is None:
                 raise QueryFailed(QueryError.TABLE_DOES_NOT_EXIST, "there is no such table", table=full)
             resolved[name] = table
@@ -272,6 +274,11 @@ class Broker:
         finally:
             with self._lock:
                 self._running.pop(request_id, None)
+
+
+def _check_right(principal: Principal | None, table: str, *, asked: str) -> None:
+    if principal is not None and not principal.may_read(raw_name(table)):
+        raise QueryFailed(QueryError.ACCESS_DENIED, "the table may not be read", table=asked)
 
 
 @lru_cache(maxsize=_KNOWN_STATEMENTS)

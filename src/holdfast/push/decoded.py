@@ -23,6 +23,7 @@ from holdfast.push.state import PushState
 
 _SEGMENTS_KNOWN_MAX = 300_000
 
+_Data = TypeVar("_Data")
 _Value = TypeVar("_Value")
 
 
@@ -48,7 +49,7 @@ class DecodedRecords:
     def __init__(self) -> None:
         self._decoded = _Decoded()
         self._segments: dict[str, tuple[bytes, Segment]] = {}
-        self._compared: dict[str, tuple[Placement, Placement, frozenset[str]]] = {}
+        self._compared = _Decoded()
 
     def schema(self, name: str, found: Versioned) -> Schema:
         return self._decoded.get(
@@ -71,10 +72,9 @@ class DecodedRecords:
 
     def offline(self, ideal: Placement, view: Placement) -> frozenset[str]:
         # Unchanged records are the same objects: a large table is then not gone through again.
-        known = self._compared.get(ideal.record.id)
-        if known is None or known[0] is not ideal or known[1] is not view:
-            known = self._compared[ideal.record.id] = (ideal, view, offline_in(ideal.record, view.record))
-        return known[2]
+        return self._compared.get(
+            ideal.record.id, (ideal, view), lambda pair: offline_in(pair[0].record, pair[1].record)
+        )
 
     def lineage(self, table: str, found: Versioned | None) -> Lineage:
         if found is None:
@@ -112,9 +112,9 @@ class _Decoded:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._values: dict[str, tuple[bytes, Any]] = {}
+        self._values: dict[str, tuple[Any, Any]] = {}
 
-    def get(self, path: str, data: bytes, decode: Callable[[bytes], _Value]) -> _Value:
+    def get(self, path: str, data: _Data, decode: Callable[[_Data], _Value]) -> _Value:
         with self._lock:
             known = self._values.get(path)
         if known is not None and known[0] == data:

@@ -70,7 +70,7 @@ class Intake:
     ) -> Uploaded:
         """Register a segment whose bytes are at an address, and copy them if asked to."""
         described = described_payload(archive, uri=uri)
-        return self._register(table, [described], copy=copy, options=options, by=by)
+        return self.register(table, [described], copy=copy, options=options, by=by)
 
     def upload_batch(
         self, table: str, archive: Path, *, copy: bool, options: UploadOptions, by: Caller
@@ -78,11 +78,12 @@ class Intake:
         """As `upload_metadata` for many segments, registered in one write."""
         with open(archive, "rb") as source:
             described = [batch_payload(found) for found in unpack_batch(source, limits=self._limits).values()]
-        return self._register(table, described, copy=copy, options=options, by=by)
+        return self.register(table, described, copy=copy, options=options, by=by)
 
-    def _register(
+    def register(
         self, table: str, described: Sequence[Payload], *, copy: bool, options: UploadOptions, by: Caller
     ) -> Uploaded:
+        """Register segments whose bytes are at the addresses in their descriptions, in one write."""
         if not copy:
             payloads = [self._placed(table, one) for one in described]
             return self._ingest.upload(table, payloads, options=options, by=by)

@@ -3,26 +3,30 @@
 A refused call changes nothing of a table, its audit included, so these are
 kept apart: one record for each controller, written now and then and never
 larger than its limits, whatever is sent. Equal calls share a line with a
-count. Nobody can push more than their own lines out, and callers that nobody
-knows none of those that somebody does.
+count. One caller pushes out only its own lines, and callers that nobody knows
+none of those that somebody does; but who comes from more addresses than are
+kept pushes out all the other addresses.
 """
 
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from ipaddress import AddressValueError, IPv6Address
+from typing import Self
 
 import msgspec
 
 from holdfast.clock import Clock
-from holdfast.errors import TableDamaged
-from holdfast.push.metastore.port import Create, Metastore, Replace
+from holdfast.errors import LineageChanged
+from holdfast.push.metastore.port import Create, Metastore, Remove, Replace, Versioned
 
 log = logging.getLogger(__name__)
 
 _CALLERS = 50
-"""Of each kind: known by name, and known by address only."""
+"""Of each kind: known by name, and known by address only, or by network where an address costs nothing."""
 _LINES = 10
 """For each caller."""
 _TEXT = 100
@@ -55,17 +59,26 @@ _Callers = OrderedDict[str, OrderedDict[tuple[str, ...], RefusedCall]]
 class RefusedCalls:
     """Those of one controller. Every method may be called from any thread."""
 
-    def __init__(self, metastore: Metastore, clock: Clock, *, controller: str) -> None:
+    def __init__(self, metastore: Metastore, clock: Clock, *, record: str) -> None:
         self._metastore = metastore
         self._clock = clock
-        self._path = f"{REFUSED_CALLS}/{controller}"
+        self._record = record
+        self._path = f"{REFUSED_CALLS}/{record}"
         self._lock = threading.Lock()
         self._writing = threading.Lock()
         self._has_changed = False
         self._known: _Callers = OrderedDict()
         self._unknown: _Callers = OrderedDict()
-        for call in sorted(self._written(), key=_last):
-            self._put(call)
+
+    @classmethod
+    def open(cls, metastore: Metastore, clock: Clock, *, record: str) -> Self:
+        """With what was written under this name of a record before."""
+        opened = cls(metastore, clock, record=record)
+        found = metastore.read(opened._path)
+        before = () if found is None else _readable(record, found)
+        for call in sorted(before, key=_last):
+            opened._put(call)
+        return opened
 
     def note(
         self, *, actor: str, address: str, operation: str, table: str, code: str, request_id: str
@@ -95,12 +108,8 @@ class RefusedCalls:
                     return
                 self._has_changed = False
                 content = msgspec.json.encode(self._lines())
-            found = self._metastore.read(self._path)
-            change = (
-                Create(self._path, content) if found is None else Replace(self._path, content, found.version)
-            )
             try:
-                self._metastore.write([change])
+                self._store(content)
             except BaseException:
                 with self._lock:
                     self._has_changed = True
@@ -109,30 +118,23 @@ class RefusedCalls:
     def newest(self, limit: int) -> tuple[RefusedCall, ...]:
         """Of all controllers, the newest first; of this one also what is not written yet."""
         found = self._metastore.read_children(REFUSED_CALLS)
-        own = self._path.rpartition("/")[2]
         others = [
-            call
-            for name, record in found.items()
-            if name != own
-            for call in _decoded(f"{REFUSED_CALLS}/{name}", record.data)
+            call for name, record in found.items() if name != self._record for call in _readable(name, record)
         ]
         with self._lock:
             calls = [*others, *self._lines()]
         return tuple(sorted(calls, key=_last, reverse=True)[:limit])
 
-    def _written(self) -> Iterable[RefusedCall]:
+    def _store(self, content: bytes) -> None:
         found = self._metastore.read(self._path)
-        try:
-            return () if found is None else _decoded(self._path, found.data)
-        except TableDamaged as error:
-            # Pushes go on without it.
-            log.error("refused_calls.unreadable", extra={"cause": str(error)})
-            return ()
+        change = Create(self._path, content) if found is None else Replace(self._path, content, found.version)
+        self._metastore.write([change])
 
     def _put(self, call: RefusedCall) -> None:
         callers = self._known if call.actor else self._unknown
-        lines = callers.setdefault(call.actor or call.address, OrderedDict())
-        callers.move_to_end(call.actor or call.address)
+        caller = call.actor or _network(call.address)
+        lines = callers.setdefault(caller, OrderedDict())
+        callers.move_to_end(caller)
         key = (call.address, call.operation, call.table, call.code)
         before = lines.pop(key, None)
         if before is not None:
@@ -149,14 +151,39 @@ class RefusedCalls:
         return [call for lines in every for call in lines.values()]
 
 
+def trim_refused_calls(metastore: Metastore, *, oldest_ms: int) -> int:
+    """Remove the records without a call since `oldest_ms`; how many went.
+
+    Nobody else would: a controller that moved writes under another name.
+    """
+    removed = 0
+    for name, record in metastore.read_children(REFUSED_CALLS).items():
+        calls = _readable(name, record)
+        if not calls or max(map(_last, calls)) >= oldest_ms:
+            continue  # One that cannot be read stays for whoever looks into it.
+        with suppress(LineageChanged):  # Its controller has just written.
+            metastore.write([Remove(f"{REFUSED_CALLS}/{name}", record.version)])
+            removed += 1
+    return removed
+
+
+def _network(address: str) -> str:
+    """Of an IPv6 address its first half: the other is free for whoever is connected."""
+    try:
+        found = IPv6Address(address)
+    except AddressValueError:
+        return address
+    return address if found.ipv4_mapped else str(IPv6Address(int(found) >> 64 << 64))
+
+
 def _last(call: RefusedCall) -> int:
     return call.last_at_ms
 
 
-def _decoded(path: str, content: bytes) -> Iterable[RefusedCall]:
+def _readable(name: str, record: Versioned) -> Sequence[RefusedCall]:
+    """The calls of a record; none if it cannot be read: pushes, and the other records, do without it."""
     try:
-        return msgspec.json.decode(content, type=list[RefusedCall])
+        return msgspec.json.decode(record.data, type=list[RefusedCall])
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
-        raise TableDamaged(
-            "the record of refused calls cannot be read", path=path, cause=str(error)
-        ) from error
+        log.error("refused_calls.unreadable", extra={"record": name, "cause": str(error)})
+        return ()

@@ -188,10 +188,20 @@ class Router:
     def sought(self, name: str) -> str | None:
         """As `resolve`, but of a name that this broker has not heard of the catalog is asked."""
         known = self.resolve(name)
-        if known is None and name.lower() in _names(self._catalog.tables()):
+        if known is None and self._is_news(name):
             self.refresh()
             known = self.resolve(name)
         return known
+
+    def _is_news(self, name: str) -> bool:
+        """Whether the catalog has a table of this name that was not looked at as it is now."""
+        table = _names(self._catalog.tables()).get(name.lower())
+        if table is None:
+            return False
+        with self._lock:
+            seen = self._routing.versions
+        # One that is being deleted stays in the catalog for a while, and was found not to answer.
+        return table not in seen or seen[table] != self._versions([table])[table]
 
     def epochs(self) -> dict[str, int]:
         """The epoch that new queries get, by typed table name."""

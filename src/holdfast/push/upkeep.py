@@ -16,6 +16,7 @@ from holdfast.push.catalog import Catalog
 from holdfast.push.deep_store import DeepStore, is_in_deep_store
 from holdfast.push.doctor import examine, repair
 from holdfast.push.orphans import Orphans
+from holdfast.push.refused_calls import trim_refused_calls
 from holdfast.push.reports import Caller, Changes, Finding, RetentionReport
 from holdfast.push.retention import DAY_MS, plan_retention, ready_deletions, without_deletions
 from holdfast.push.rules import Decision, Rules
@@ -71,6 +72,7 @@ class Upkeep:
             return ()
         reports = tuple(report for table in self._catalog.tables() for report in self._pass_over(table, by))
         self.empty_deleted_areas()
+        trim_refused_calls(self._catalog.metastore, oldest_ms=self._clock.now_ms() - _AUDIT_MS)
         return reports
 
     def finish_deletions(self, table: str, *, by: Caller = _SERVICE) -> tuple[str, ...]:

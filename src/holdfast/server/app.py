@@ -28,6 +28,7 @@ from holdfast.errors import HoldfastError, InvalidRequest
 from holdfast.server.auth import Access, On, Principal, authorise
 from holdfast.server.endpoints import BodyKind, Call, Endpoint, Reply, Upload
 from holdfast.server.errors import (
+    REFUSALS,
     LoginRequired,
     RouteNotFound,
     TooMany,
@@ -112,7 +113,8 @@ class _Gate:
             code = code_of(error)
             is_precise = request.headers.get("x-lineage-status", "").strip().lower() == "precise"
             response = self._refusal(error, request_id=request_id, is_precise=is_precise)
-            self._note(request, declared, who, code, request_id)
+            if declared.is_change and isinstance(error, REFUSALS):
+                self._note(request, declared, who, code, request_id)
         except ClientDisconnect:
             code = "DISCONNECTED"
             response = Response(status_code=400)
@@ -135,8 +137,6 @@ class _Gate:
 
     def _note(self, request: Request, declared: Endpoint, who: str, code: str, request_id: str) -> None:
         """Keep a refused call that would have changed something."""
-        if not declared.is_change:
-            return
         table = request.path_params.get("table") or request.query_params.get("tableName") or ""
         self._service.refused.note(
             actor=who, address=_client(request), operation=declared.name, table=str(table), code=code,

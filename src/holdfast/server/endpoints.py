@@ -124,10 +124,14 @@ class Endpoint:
     """Statuses beside the ones that every route may answer."""
     is_query: bool = False
     """It runs SQL, and so takes one of the places for queries."""
+    only_looks: bool = False
+    """It changes nothing, although its method or its role are those of a change."""
 
     @property
     def is_change(self) -> bool:
         """Whether it is there to change something, if only a query that runs."""
+        if self.only_looks:
+            return False
         needs_more = self.access.role is not None and self.access.role > Role.READ
         return needs_more or (self.method != "GET" and not self.is_query)
 

@@ -112,8 +112,12 @@ LINEAGE_RULES = frozenset(
 )
 """Rules that Pinot has as well, whose failure is 500 unless the client asks for more."""
 
-_TELLS_FACTS = (InvalidRequest, Conflict, Fenced, TooMany)
-"""Other errors name files and hosts in their facts, which belong into the log only."""
+REFUSALS = (InvalidRequest, Conflict, Fenced, TooMany)
+"""Nothing was done, because of what was asked, by whom or when.
+
+Other errors are the service's own, may come after the change, and name files
+and hosts in their facts, which belong into the log only.
+"""
 
 
 def code_of(error: HoldfastError) -> str:
@@ -134,7 +138,7 @@ def status_of(error: HoldfastError, *, is_precise: bool) -> int:
 
 def error_body(error: HoldfastError, *, status: int, request_id: str) -> dict[str, Any]:
     facts = {name: _plain(value) for name, value in error.facts.items() if name != "code"}
-    is_told = isinstance(error, _TELLS_FACTS)
+    is_told = isinstance(error, REFUSALS)
     return {
         "code": status,
         "error": _sentence(error, facts) if is_told else error.message,

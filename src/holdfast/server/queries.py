@@ -191,7 +191,7 @@ BROKER_ENDPOINTS = (
         method="POST", path="/query/sql/validateSyntax", name="ValidateSyntax", access=_ACCESS,
         handle=validate_syntax, about="Whether a statement can be read; nothing runs.",
         parameters=(DATABASE_HEADER,), body=BodyKind.JSON, body_type=QueryBody, body_about=_BODY,
-        answer=Answer(about="Whether it can.", schema=OBJECT),
+        answer=Answer(about="Whether it can.", schema=OBJECT), only_looks=True,
     ),
     Endpoint(
         method="DELETE", path="/query/{id}", name="CancelQuery", access=_ACCESS, handle=cancel,

@@ -155,7 +155,7 @@ def open_service(
         calls=Slots(_CALLS_AT_ONCE, "requests"),
         queries=Slots(limits.concurrent_queries, "queries"),
         metrics=Metrics(lambda: _figures(catalog, clock)),
-        refused=RefusedCalls(metastore, clock, controller=f"{gethostname()}_{port}"),
+        refused=RefusedCalls.open(metastore, clock, record=f"{gethostname()}_{port}"),
         ends=EndJobs(),
         started_at_ms=clock.elapsed_ms(),
     )

@@ -255,7 +255,7 @@ ENDPOINTS = (
         method="POST", path="/tables/validate", name="ValidateTable", access=Access(Role.READ, On.SOME),
         handle=validate_table, about="Check a table configuration; nothing is changed.",
         parameters=(DATABASE_HEADER,), body=BodyKind.JSON, body_about="A table configuration.",
-        answer=Answer(about="As it was understood.", schema=OBJECT),
+        answer=Answer(about="As it was understood.", schema=OBJECT), only_looks=True,
     ),
     Endpoint(
         method="GET", path="/tables/{table}", name="GetTableConfig", access=Access(Role.READ),
@@ -316,6 +316,7 @@ ENDPOINTS = (
         method="POST", path="/schemas/validate", name="ValidateSchema", access=Access(Role.READ, On.SOME),
         handle=validate_schema, about="Check a schema; nothing is changed.", parameters=(DATABASE_HEADER,),
         body=BodyKind.JSON, body_about="A schema.", answer=Answer(about="As understood.", schema=OBJECT),
+        only_looks=True,
     ),
     Endpoint(
         method="GET", path="/schemas/{table}", name="GetSchema", access=Access(Role.READ), handle=show_schema,

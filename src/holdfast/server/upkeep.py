@@ -135,7 +135,7 @@ ENDPOINTS = (
         parameters=(
             Parameter("limit", "At most so many, 100 by default, 1000 at most.", kind="integer"),
         ),
-        answer=Answer(about="The calls.", schema=OBJECT),
+        answer=Answer(about="The calls.", schema=OBJECT), only_looks=True,
     ),
     Endpoint(
         method="GET", path="/auth/info", name="GetAuthInfo", access=OPEN, handle=auth_info,

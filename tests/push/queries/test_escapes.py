@@ -300,7 +300,7 @@ def test_what_one_query_leaves_behind_is_gone_for_the_next(pool, segment):
     [
         "SELECT count(*) FROM range(1000000000) a, range(1000000000) b",
         "SELECT len(range(400000000)::VARCHAR)",
-        "WITH RECURSIVE x AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM x) SELECT count(*) FROM x",
+        "SELECT * FROM (WITH RECURSIVE x AS (SELECT 1 UNION ALL SELECT 1 FROM x) SELECT count(*) FROM x)",
         "SELECT " + " + ".join(["(SELECT count(*) FROM range(30000) a, range(30000) b)"] * 30),
     ],
 )

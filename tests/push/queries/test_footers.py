@@ -52,3 +52,9 @@ def test_columns_of_different_files_are_united(footers):
     assert united.schema.names == ["id", "city", "extra"]
     assert united.schema.field("id").type == pa.float64()
     assert united.without_nulls == {"id"}
+
+
+def test_the_size_of_footers_is_that_of_all_files(footers, tmp_path):
+    sizes = [pq.read_metadata(tmp_path / name).serialized_size for name in ("a", "c")]
+
+    assert footers.of(["a", "c"]).size_bytes == sum(sizes)

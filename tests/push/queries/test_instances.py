@@ -151,6 +151,15 @@ def test_the_instance_of_a_failed_query_is_not_kept(setup, mine):
     assert _threads() == threads
 
 
+def test_footers_are_remembered_where_all_instances_together_can_hold_them(setup, mine):
+    """A few hundred ordinary segments, but not as many wide ones."""
+    remembered = "SELECT current_setting('parquet_metadata_cache')"
+
+    for size, is_remembered in ((0, True), (500_000, True), (2_000_000, False)):
+        with Instances(setup).connection(mine, footer_bytes=size) as connection:
+            assert connection.execute(remembered).fetchall() == [(is_remembered,)]
+
+
 def test_only_a_few_instances_are_kept(setup, folder):
     instances = Instances(msgspec.structs.replace(setup, threads=2))
     threads = _threads()

@@ -16,7 +16,7 @@ from holdfast.push.queries.stored_columns import column_sql, shown_name, type_of
 from holdfast.push.queries.typed import quoted
 
 _BATCH_ROWS = 16_384
-_WITH = re.compile(r"WITH (?:RECURSIVE )?")
+_WITH = "WITH "
 _PATHS = re.compile(r"(?:[a-z0-9]+://|/)[^\s\"']*/[^\s\"']*", re.IGNORECASE)
 
 _CODES: tuple[tuple[type[Exception], QueryError], ...] = (
@@ -90,7 +90,8 @@ class Runner:
             return True
 
     def _answer(self, task: wire.Task) -> memoryview:
-        with self._instances.connection(self._segments.paths(task.views)) as connection:
+        paths, footer_bytes = self._segments.paths(task.views), self._segments.footer_bytes(task.views)
+        with self._instances.connection(paths, footer_bytes=footer_bytes) as connection:
             self._interruptible(connection)
             try:
                 sql = self._statement(connection, task)
@@ -111,10 +112,10 @@ class Runner:
         views = [
             f"{quoted(view.name)} AS NOT MATERIALIZED ({self._view(connection, view)})" for view in task.views
         ]
-        own = _WITH.match(task.sql)
-        if own is None:
-            return f"WITH {', '.join(views)} {task.sql}"
-        return f"{own.group()}{', '.join(views)}, {task.sql[own.end() :]}"
+        tables = f"{_WITH}{', '.join(views)}"
+        if task.sql.startswith(_WITH):
+            return f"{tables}, {task.sql.removeprefix(_WITH)}"
+        return f"{tables} {task.sql}"
 
     def _view(self, connection: duckdb.DuckDBPyConnection, view: wire.ViewTask) -> str:
         if not view.files:

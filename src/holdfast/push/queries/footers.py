@@ -22,6 +22,8 @@ class Footer:
     schema: pa.Schema
     without_nulls: frozenset[str]
     """Flat columns whose every chunk says that it has no null."""
+    size_bytes: int
+    """As it lies in the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,8 @@ class Together:
     without_nulls: frozenset[str]
     are_equal: bool
     """Whether all have the same columns, in the same order."""
+    size_bytes: int
+    """Of all footers, as they lie in the files."""
 
 
 class Footers:
@@ -62,11 +66,13 @@ class Footers:
             schemas[0] if are_equal else pa.unify_schemas(schemas, promote_options="permissive"),
             frozenset.intersection(*(footer.without_nulls for footer in footers)),
             are_equal,
+            sum(footer.size_bytes for footer in footers),
         )
 
     def _read(self, path: str) -> Footer:
         footer = pq.read_metadata(self._source(path))
-        return Footer(footer.schema.to_arrow_schema().remove_metadata(), _without_nulls(footer))
+        schema = footer.schema.to_arrow_schema().remove_metadata()
+        return Footer(schema, _without_nulls(footer), footer.serialized_size)
 
 
 def _remembered(

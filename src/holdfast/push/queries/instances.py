@@ -8,7 +8,7 @@ that succeeded leaves its instance behind.
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import duckdb
 
@@ -18,6 +18,11 @@ from holdfast.push.queries.typed import list_literal
 _KEPT = 4
 INSTANCES_MAX = _KEPT + 2
 """At a time: those that are kept, the one in use and the blank one."""
+
+_FOOTER_GROWTH = 16
+"""So many times its size in the file a footer may take in DuckDB's memory; 3 to 15 times were measured."""
+_FOOTER_SHARE = 4
+"""The footers of all instances may take this part of a query's memory."""
 
 
 class Instances:
@@ -29,9 +34,14 @@ class Instances:
         self._kept: OrderedDict[tuple[str, ...], duckdb.DuckDBPyConnection] = OrderedDict()
 
     @contextmanager
-    def connection(self, paths: tuple[str, ...]) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A connection for one query, which can open these files. Only views of its own can be made in it."""
-        instance = self._kept.pop(paths, None) or self._locked(paths)
+    def connection(
+        self, paths: tuple[str, ...], *, footer_bytes: int = 0
+    ) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A connection for one query, which can open these files.
+
+        `footer_bytes` is the size of their footers, together.
+        """
+        instance = self._kept.pop(paths, None) or self._locked(paths, footer_bytes)
         connection = instance.cursor()
         try:
             connection.execute("BEGIN TRANSACTION READ ONLY")
@@ -45,20 +55,42 @@ class Instances:
         self._kept[paths] = instance
 
     def prepare(self) -> None:
-        """End what is not needed any more, and make a blank one if the last was used."""
-        while len(self._kept) > _KEPT:
-            self._kept.popitem(last=False)[1].close()
-        if self._blank is None:
-            self._blank = _fresh(self._setup)
+        """End what is not needed any more, and make a blank one if the last was used and there is memory."""
+        self._keep(_KEPT)
+        # Without one the next query of other files tries again, and is told if it fails.
+        with suppress(duckdb.Error, MemoryError):
+            self._blank = self._blank or self._made()
 
-    def _locked(self, paths: tuple[str, ...]) -> duckdb.DuckDBPyConnection:
-        self.prepare()
-        instance, self._blank = self._blank, None
-        assert instance is not None, "a blank one was just made"
+    def _keep(self, most: int) -> None:
+        while len(self._kept) > most:
+            self._kept.popitem(last=False)[1].close()
+
+    def _made(self) -> duckdb.DuckDBPyConnection:
+        try:
+            return _fresh(self._setup)
+        except (duckdb.Error, MemoryError):
+            # What is kept for later takes the memory that is needed now.
+            self._keep(0)
+            return _fresh(self._setup)
+
+    def _locked(self, paths: tuple[str, ...], footer_bytes: int) -> duckdb.DuckDBPyConnection:
+        self._keep(_KEPT)
+        instance, self._blank = self._blank or self._made(), None
+        if self._keeps_footers(footer_bytes):
+            instance.execute("SET GLOBAL parquet_metadata_cache = true")
         instance.execute(f"SET allowed_paths = {list_literal(paths)}")
         instance.execute("SET enable_external_access = false")
         instance.execute("SET lock_configuration = true")
         return instance
+
+    def _keeps_footers(self, footer_bytes: int) -> bool:
+        """Whether DuckDB may remember the footers of these files: a segment's file never changes.
+
+        It counts only a part of what they take, and each instance by itself,
+        so nothing would go when the memory of the process runs short.
+        """
+        most = self._setup.memory_bytes // _FOOTER_SHARE // (_KEPT + 1)
+        return footer_bytes * _FOOTER_GROWTH <= most
 
 
 def _fresh(setup: wire.Setup) -> duckdb.DuckDBPyConnection:
@@ -80,6 +112,4 @@ def _fresh(setup: wire.Setup) -> duckdb.DuckDBPyConnection:
         },
     )
     instance.execute("SET GLOBAL TimeZone = 'UTC'")
-    # A segment's file never changes. What is kept counts as memory, and goes when that runs short.
-    instance.execute("SET GLOBAL parquet_metadata_cache = true")
     return instance

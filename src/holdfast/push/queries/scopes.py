@@ -1,7 +1,7 @@
 """What names mean in a statement: the sources of FROM, their columns, and which of them are used.
 
-Names are resolved against the columns of the routed tables. DuckDB is given
-views of exactly the columns that a statement uses, under names chosen here.
+Names are resolved against the columns of the routed tables. An engine is shown
+exactly the columns that a statement uses, under names of tables chosen here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """What a query reads of one table: DuckDB knows it under `name`."""
+    """What a query reads of one table, which the statement for the engine calls `name`."""
 
     name: str
     table: str
@@ -143,7 +143,7 @@ class Columns:
         if self._null_handling or column.is_required:
             self.use(source, column)
             return Typed(plain, column.kind, column.is_array)
-        # The view fills nulls only where there are any: DuckDB groups by a
+        # An engine fills nulls only where there are any: DuckDB groups by a
         # plain dictionary column several times faster than by an expression.
         assert source.view is not None
         self._filled[source.view][column.name] = column

@@ -43,6 +43,9 @@ class Segments(Protocol):
     def paths(self, views: Sequence[wire.ViewTask]) -> tuple[str, ...]:
         """The files that DuckDB itself must be able to open for these views."""
 
+    def footer_bytes(self, views: Sequence[wire.ViewTask]) -> int:
+        """The size of these files' footers, together."""
+
     def offer(self, connection: duckdb.DuckDBPyConnection, view: wire.ViewTask) -> Offered:
         """Make a view's segments known to this connection alone."""
 
@@ -70,6 +73,9 @@ class ParquetFiles:
 
     def paths(self, views: Sequence[wire.ViewTask]) -> tuple[str, ...]:
         return tuple(self._path(file) for view in views for file in view.files)
+
+    def footer_bytes(self, views: Sequence[wire.ViewTask]) -> int:
+        return sum(self._footers.of(view.files).size_bytes for view in views if view.files)
 
     def offer(self, connection: duckdb.DuckDBPyConnection, view: wire.ViewTask) -> Offered:
         found = self._footers.of(view.files)
@@ -101,6 +107,9 @@ class ArrowDatasets:
 
     def paths(self, views: Sequence[wire.ViewTask]) -> tuple[str, ...]:
         return ()
+
+    def footer_bytes(self, views: Sequence[wire.ViewTask]) -> int:
+        return 0
 
     def offer(self, connection: duckdb.DuckDBPyConnection, view: wire.ViewTask) -> Offered:
         found = self._footers.of(view.files)
