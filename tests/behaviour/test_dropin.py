@@ -215,13 +215,16 @@ def test_a_custom_key_generator_takes_typed_partition_fields(path):
     assert commit.partitions == ("rome/2023",)
 
 
-def make_it_forget(path, *parts):
-    """Leave out of the table's properties what Hudi 0.15 does not store of a table that it makes."""
+def make_it_forget(path, *parts, told=None):
+    """Leave out of the table's properties what Hudi 0.15 does not store of a table that it makes.
+
+    `told` is what it says instead.
+    """
     file = Path(path) / ".hoodie" / "hoodie.properties"
     stored = decode_table_properties(file.read_bytes())
     kept = {name: text for name, text in stored.items() if not any(part in name for part in parts)}
     assert kept != stored
-    file.write_bytes(encode_table_properties(kept, moment=dt.datetime.now(dt.UTC)))
+    file.write_bytes(encode_table_properties(kept | (told or {}), moment=dt.datetime.now(dt.UTC)))
 
 
 def test_the_payload_class_counts_in_each_write_to_a_table_that_does_not_tell_it(path):
@@ -257,6 +260,26 @@ def test_what_a_table_does_not_tell_about_its_moments_is_told_by_each_write(path
     commit = holdfast.write(rows, path, OPTIONS | moments)
     assert commit.partitions == ("rome/2023" if is_custom else "2023",)
     assert holdfast.open_table(path).undo().rolled_back == commit.instant
+
+
+@pytest.mark.parametrize("is_beside_names", [True, False])
+def test_types_of_partition_columns_that_the_table_tells_are_not_overruled_by_a_write(path, is_beside_names):
+    rows = trips(("a", "rome", 1_700_000_000_000, 1.0))
+    types = "hoodie.datasource.write.partitionpath.field"
+    typed = OPTIONS | {
+        types: "city:SIMPLE,ts:TIMESTAMP",
+        "hoodie.datasource.write.keygenerator.type": "CUSTOM",
+        "hoodie.keygen.timebased.timestamp.type": "EPOCHMILLISECONDS",
+        "hoodie.keygen.timebased.output.dateformat": "yyyy",
+    }
+    holdfast.write(rows, path, typed)
+    if is_beside_names:
+        make_it_forget(path, types, told={"hoodie.table.partition.fields": "city:SIMPLE,ts:TIMESTAMP"})
+
+    with pytest.raises(InvalidOption, match="given: city:SIMPLE,ts:SIMPLE, table: city:SIMPLE,ts:TIMESTAMP"):
+        holdfast.write(rows, path, typed | {types: "city:SIMPLE,ts:SIMPLE"})
+    for spelled in ("city:simple,ts:timestamp", "city,ts", "city,ts:TIMESTAMP"):
+        assert holdfast.write(rows, path, typed | {types: spelled}).partitions == ("rome/2023",)
 
 
 def test_settings_of_moments_contradict_a_table_that_has_none(path):

@@ -12,7 +12,7 @@ from typing import Self
 
 from holdfast.config import key_generators, timestamps
 from holdfast.config.key_generators import KeyGenerator
-from holdfast.config.table import TableSettings, new_table_settings
+from holdfast.config.table import TYPED_PARTITION_FIELDS, TableSettings, new_table_settings
 from holdfast.config.write import WriteSettings
 from holdfast.errors import InvalidOption
 
@@ -26,8 +26,6 @@ _ORDERING = "hoodie.table.precombine.field"
 _PAYLOAD = "hoodie.compaction.payload.class"
 _HIVE_STYLE = "hoodie.datasource.write.hive_style_partitioning"
 _URL_ENCODE = "hoodie.datasource.write.partitionpath.urlencode"
-_TYPED_PARTITION = "hoodie.datasource.write.partitionpath.field"
-"""The partition columns of a custom key generator, with their types."""
 
 TABLE_OPTIONS: Mapping[str, tuple[str, ...]] = {
     _NAME: ("hoodie.table.name", "hoodie.datasource.write.table.name"),
@@ -169,7 +167,7 @@ class SourceWrite:
         """`InvalidOption` with both values if an option contradicts the table."""
         for name, given in self.properties.items():
             existing = _stored(table, name)
-            if existing is None or _comparable(name, given) == _comparable(name, existing):
+            if existing is None or _agree(name, given, existing):
                 continue
             raise InvalidOption(
                 "the option contradicts the table",
@@ -188,8 +186,8 @@ class SourceWrite:
         if _stored(table, _PAYLOAD) is None and _PAYLOAD in self.properties:
             told[_PAYLOAD] = self.properties[_PAYLOAD]
         told |= {name: text for name, text in self.properties.items() if name in _untold_timestamps(table)}
-        if table.key_generator == KeyGenerator.CUSTOM and _PARTITION in self.properties:
-            told.setdefault(_TYPED_PARTITION, self.properties[_PARTITION])
+        if table.told_partition_types is None and _PARTITION in self.properties:
+            told[TYPED_PARTITION_FIELDS] = self.properties[_PARTITION]
         return TableSettings.from_properties(told)
 
 
@@ -216,6 +214,9 @@ def _stored(table: TableSettings, name: str) -> str | None:
         return table.key_generator if any(key in values for key in key_generators.NAMES) else None
     if name == _ORDERING:
         return table.ordering or ""
+    if name == _PARTITION and table.key_generator == KeyGenerator.CUSTOM and table.told_partition_types:
+        pairs = zip(table.partition_by, table.told_partition_types, strict=True)
+        return ",".join(f"{column}:{kind}" for column, kind in pairs)
     is_told = name != _PAYLOAD and name not in _untold_timestamps(table)
     return values.get(name, "" if is_told else None)
 
@@ -229,11 +230,26 @@ def _untold_timestamps(table: TableSettings) -> frozenset[str]:
     return frozenset({timestamps.TYPE} if timestamps.OUTPUT_FORMAT in told else timestamps.NAMES) - told
 
 
+def _agree(name: str, given: str, existing: str) -> bool:
+    if name == _PARTITION:
+        return _same_columns(_names(given), _names(existing))
+    return _comparable(name, given) == _comparable(name, existing)
+
+
+def _same_columns(given: tuple[str, ...], existing: tuple[str, ...]) -> bool:
+    """Whether the names agree, and the types where both sides have one."""
+    if len(given) != len(existing):
+        return False
+    for one, other in zip(given, existing, strict=True):
+        (name, _, kind), (other_name, _, other_kind) = one.partition(":"), other.partition(":")
+        if name != other_name or (kind and other_kind and kind.upper() != other_kind.upper()):
+            return False
+    return True
+
+
 def _comparable(name: str, text: str) -> object:
     if name in (_HIVE_STYLE, _URL_ENCODE):
         return text.lower() == "true"
-    if name == _PARTITION:
-        return [column.partition(":")[0] for column in _names(text)]
     return _names(text) if name in (_KEY, _ORDERING) else text
 
 
