@@ -11,8 +11,14 @@ from enum import StrEnum
 from typing import Self
 
 from holdfast.config import key_generators, timestamps
-from holdfast.config.key_generators import KeyGenerator
-from holdfast.config.table import TYPED_PARTITION_FIELDS, TableSettings, new_table_settings
+from holdfast.config.key_generators import KeyGenerator, PartitionType
+from holdfast.config.table import (
+    KNOWN_PAYLOADS,
+    TYPED_PARTITION_FIELDS,
+    Payload,
+    TableSettings,
+    new_table_settings,
+)
 from holdfast.config.write import WriteSettings
 from holdfast.errors import InvalidOption
 
@@ -181,14 +187,16 @@ class SourceWrite:
         """The settings of a table, with what it does not tell and the options do.
 
         Hudi 0.15 keeps some of them nowhere: each of its writes is told them again.
+        `InvalidOption` if one of them cannot be honoured.
         """
-        told = dict(table.properties)
-        if _stored(table, _PAYLOAD) is None and _PAYLOAD in self.properties:
-            told[_PAYLOAD] = self.properties[_PAYLOAD]
-        told |= {name: text for name, text in self.properties.items() if name in _untold_timestamps(table)}
-        if table.told_partition_types is None and _PARTITION in self.properties:
-            told[TYPED_PARTITION_FIELDS] = self.properties[_PARTITION]
-        return TableSettings.from_properties(told)
+        untold = _untold_timestamps(table) | ({_PAYLOAD} if _stored(table, _PAYLOAD) is None else set())
+        told = {name: text for name, text in self.properties.items() if name in untold}
+        columns = self.properties.get(_PARTITION, "")
+        if table.told_partition_types is None and ":" in columns:
+            told[TYPED_PARTITION_FIELDS] = columns
+        settings = TableSettings.from_properties({**table.properties, **told})
+        _check_told(settings, told)
+        return settings
 
 
 def _properties(given: dict[str, str]) -> dict[str, str]:
@@ -228,6 +236,27 @@ def _untold_timestamps(table: TableSettings) -> frozenset[str]:
     told = {timestamps.NEW_NAMES[name] for name in table.properties if name in timestamps.NEW_NAMES}
     # With the format it keeps all that were given, but the type.
     return frozenset({timestamps.TYPE} if timestamps.OUTPUT_FORMAT in told else timestamps.NAMES) - told
+
+
+def _check_told(settings: TableSettings, told: Mapping[str, str]) -> None:
+    """Refuse what options told the settings and cannot be honoured: the table has no part in that."""
+    if told.get(_PAYLOAD, Payload.LATEST_WRITE) not in KNOWN_PAYLOADS:
+        raise _unusable(TABLE_OPTIONS[_PAYLOAD][0], told[_PAYLOAD], ", ".join(KNOWN_PAYLOADS))
+    if TYPED_PARTITION_FIELDS in told and settings.told_partition_types is None:
+        columns = told[TYPED_PARTITION_FIELDS]
+        raise _unusable(TABLE_OPTIONS[_PARTITION][0], columns, "columns such as city:SIMPLE,ts:TIMESTAMP")
+    has_timestamps = PartitionType.TIMESTAMP in (settings.told_partition_types or ())
+    if has_timestamps and told.keys() & set(timestamps.NAMES):
+        _check_told_timestamps(settings, told)
+
+
+def _check_told_timestamps(settings: TableSettings, told: Mapping[str, str]) -> None:
+    try:
+        _ = settings.timestamps
+    except InvalidOption as error:
+        of_table = settings.properties.keys() - told.keys()
+        if error.facts["property"] not in {timestamps.NEW_NAMES.get(name) for name in of_table}:
+            raise
 
 
 def _agree(name: str, given: str, existing: str) -> bool:

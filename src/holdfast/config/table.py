@@ -168,7 +168,7 @@ class TableSettings:
                 _flag(self.properties, "hoodie.datasource.write.drop.partition.columns"),
             ),
             ("key generator " + self.key_generator, self.key_generator not in tuple(KeyGenerator)),
-            ("payload class " + payload, payload not in _KNOWN_PAYLOADS),
+            ("payload class " + payload, payload not in KNOWN_PAYLOADS),
             ("generated record keys", not self.record_key),
             ("several ordering columns", len(_names(self.ordering or "")) > 1),
         ):
@@ -256,7 +256,7 @@ _ACCEPTED = _GIVEN | set(key_generators.NAMES) | set(timestamps.NEW_NAMES)
 """The same with their other spellings."""
 
 _EVENT_TIME_PAYLOADS = (Payload.EVENT_TIME, _PAYLOADS + "EventTimeAvroPayload")
-_KNOWN_PAYLOADS = (Payload.LATEST_WRITE, *_EVENT_TIME_PAYLOADS)
+KNOWN_PAYLOADS = (Payload.LATEST_WRITE, *_EVENT_TIME_PAYLOADS)
 
 
 def _check_version(values: Mapping[str, str]) -> None:
