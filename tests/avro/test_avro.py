@@ -72,13 +72,16 @@ def test_new_avro_files_are_taken_into_a_lake_table_with_their_types(spark, trip
 
 
 def test_a_file_that_is_not_avro_is_named(spark, client, tmp_path):
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "a.avro").write_text("id,city\n1,oslo\n")
+    # Some words of Spark's complaint about a package that is missing, which this one is not about.
+    file = tmp_path / "in" / "failed to find data source avro.avro"
+    file.parent.mkdir()
+    file.write_text("id,city\n1,oslo\n")
     table = make_table(client, consistent=True)
-    files = FileInput(folder=str(tmp_path / "in"), format="avro")
+    files = FileInput(folder=str(file.parent), format="avro")
 
     with pytest.raises(InvalidRequest) as caught:
         run_push_job(job_of(client.running.controller_url, table.name, input=files), spark=spark)
 
+    assert file.name in str(caught.value)
     assert "needs Spark's package" not in str(caught.value)
     assert table.segments() == set()

@@ -19,6 +19,7 @@ OPTIONS = {
     "hoodie.datasource.write.precombine.field": "ts",
 }
 OPERATION = "hoodie.datasource.write.operation"
+PAYLOAD = "hoodie.datasource.write.payload.class"
 
 
 def trips(*rows):
@@ -215,19 +216,20 @@ def test_a_custom_key_generator_takes_typed_partition_fields(path):
     assert commit.partitions == ("rome/2023",)
 
 
-def make_it_forget(path, *parts):
-    """Leave out of the table's properties what Hudi 0.15 does not store of a table that it makes."""
+def make_it_forget(path, *parts, told=None):
+    """Leave out of the table's properties what Hudi 0.15 does not store of a table that it makes.
+
+    `told` is what it says instead.
+    """
     file = Path(path) / ".hoodie" / "hoodie.properties"
     stored = decode_table_properties(file.read_bytes())
     kept = {name: text for name, text in stored.items() if not any(part in name for part in parts)}
     assert kept != stored
-    file.write_bytes(encode_table_properties(kept, moment=dt.datetime.now(dt.UTC)))
+    file.write_bytes(encode_table_properties(kept | (told or {}), moment=dt.datetime.now(dt.UTC)))
 
 
 def test_the_payload_class_counts_in_each_write_to_a_table_that_does_not_tell_it(path):
-    event_time = {
-        "hoodie.datasource.write.payload.class": "org.apache.hudi.common.model.DefaultHoodieRecordPayload"
-    }
+    event_time = {PAYLOAD: "org.apache.hudi.common.model.DefaultHoodieRecordPayload"}
     holdfast.write(trips(("a", "rome", 5, 5.0)), path, OPTIONS)
     make_it_forget(path, "payload")
     late = trips(("a", "rome", 3, 3.0))
@@ -257,6 +259,64 @@ def test_what_a_table_does_not_tell_about_its_moments_is_told_by_each_write(path
     commit = holdfast.write(rows, path, OPTIONS | moments)
     assert commit.partitions == ("rome/2023" if is_custom else "2023",)
     assert holdfast.open_table(path).undo().rolled_back == commit.instant
+
+
+def custom(**more):
+    """Options of a table with moments in its paths. What they name `types` are its partition columns."""
+    prefix = "hoodie.keygen.timebased."
+    spelled = {"types": "hoodie.datasource.write.partitionpath.field", "payload": PAYLOAD}
+    given = {"types": "city:SIMPLE,ts:TIMESTAMP", "timestamp.type": "EPOCHMILLISECONDS"}
+    given |= {"output.dateformat": "yyyy"} | more
+    named = {spelled.get(name, prefix + name): text for name, text in given.items()}
+    return OPTIONS | {"hoodie.datasource.write.keygenerator.type": "CUSTOM"} | named
+
+
+@pytest.mark.parametrize(
+    ("more", "option"),
+    [
+        ({"payload": "com.example.Own"}, "hoodie.datasource.write.payload.class"),
+        ({"types": "city:SIMPLE,ts:DUMMY"}, "hoodie.datasource.write.partitionpath.field"),
+        ({"types": "city:SIMPLE,ts"}, "hoodie.datasource.write.partitionpath.field"),
+        ({"timestamp.type": "SUNDIAL"}, "hoodie.keygen.timebased.timestamp.type"),
+        ({"output.dateformat": "EEE"}, "hoodie.keygen.timebased.output.dateformat"),
+        ({"output.timezone": "Mars/Olympus"}, "hoodie.keygen.timebased.output.timezone"),
+        ({"timestamp.type": "DATE_STRING"}, "hoodie.keygen.timebased.input.dateformat"),
+    ],
+)
+def test_an_option_that_cannot_be_honoured_is_named_where_the_table_does_not_tell_it(path, more, option):
+    rows = trips(("a", "rome", 1_700_000_000_000, 1.0))
+    holdfast.write(rows, path, custom())
+    make_it_forget(path, "payload", "timebased", "write.partitionpath.field")
+
+    with pytest.raises(InvalidOption) as refused:
+        holdfast.write(rows, path, custom(**more))
+
+    assert option in (refused.value.facts.get("option"), refused.value.facts.get("property"))
+    assert holdfast.write(rows, path, custom()).partitions == ("rome/2023",)
+
+
+def test_a_setting_of_moments_that_is_wrong_in_the_table_itself_is_not_blamed_on_an_option(path):
+    rows = trips(("a", "rome", 1_700_000_000_000, 1.0))
+    holdfast.write(rows, path, custom())
+    zone = "hoodie.keygen.timebased.output.timezone"
+    make_it_forget(path, "timestamp.type", told={zone: "Mars/Olympus"})
+
+    with pytest.raises(UnsupportedTable, match="Mars/Olympus"):
+        holdfast.write(rows, path, custom())
+
+
+@pytest.mark.parametrize("is_beside_names", [True, False])
+def test_types_of_partition_columns_that_the_table_tells_are_not_overruled_by_a_write(path, is_beside_names):
+    rows = trips(("a", "rome", 1_700_000_000_000, 1.0))
+    holdfast.write(rows, path, custom())
+    if is_beside_names:
+        told = {"hoodie.table.partition.fields": "city:SIMPLE,ts:TIMESTAMP"}
+        make_it_forget(path, "write.partitionpath.field", told=told)
+
+    with pytest.raises(InvalidOption, match="given: city:SIMPLE,ts:SIMPLE, table: city:SIMPLE,ts:TIMESTAMP"):
+        holdfast.write(rows, path, custom(types="city:SIMPLE,ts:SIMPLE"))
+    for spelled in ("city:simple,ts:timestamp", "city,ts", "city,ts:TIMESTAMP"):
+        assert holdfast.write(rows, path, custom(types=spelled)).partitions == ("rome/2023",)
 
 
 def test_settings_of_moments_contradict_a_table_that_has_none(path):

@@ -10,35 +10,43 @@ from interop.shapes import TRIPS, trips
 from interop.talk import Talk, as_if_killed, check, data_files, files_of, refusal
 
 _BEFORE = {"a": 1.0, "b": 2.0}
-_MOMENTS = {
-    "requested": ".requested",
-    "inflight": ".inflight",
-    "some files": ".parquet",
-    "all files": "2:-.hoodie/.holdfast/ledger/",
-}
-"""What has been written last when our writer is killed."""
+_NEXT = trips(("d", "rome", 4), ts=2)
+_MOMENTS = (".requested", ".inflight", ".parquet", "2:-.hoodie/.holdfast/ledger/")
+"""What has been written last when our writer is killed: of its files none, none, some, all."""
 
 
 def _table(talk: Talk) -> str:
     return talk.begun(talk.ours, ("a", "paris", 1), ("b", "rome", 2))
 
 
+def _takes_back(talk: Talk, by: Engine, path: str, dead: str, **shown: object) -> str:
+    """The next write of an engine takes back a dead one, as Hudi shows it; the instant of the rollback."""
+    by.write(path, TRIPS, "upsert", _NEXT)
+    talk.agree(path, _BEFORE | {"d": 4})
+    talk.same(files_of(path, dead), set())
+    shown["rollback_instant"] = dead
+    rows = talk.hudi.call(path, "show_rollbacks", limit=5)
+    talk.same([{name: row[name] for name in shown} for row in rows], [shown])
+    return str(rows[0]["instant"])
+
+
+def _goes_on(talk: Talk, by: Engine, path: str) -> None:
+    """What was taken back does not come again with a later write."""
+    by.write(path, TRIPS, "upsert", trips(("a", "paris", 5), ts=10))
+    talk.agree(path, _BEFORE | {"a": 5, "d": 4})
+    talk.sound(path)
+
+
 @check(short=True)
 def hudi_rolls_back_our_killed_write(talk: Talk) -> None:
-    for moment, at in list(_MOMENTS.items())[-1 if talk.is_short else 0 :]:
+    for at in _MOMENTS[-1:] if talk.is_short else _MOMENTS:
         for operation in ("upsert", "insert_overwrite"):
             path = _table(talk)
             rows = trips(("a", "paris", 9), ("c", "oslo", 9), ts=9)
             dead = talk.die(path, TRIPS, operation, rows, at=at)
             talk.agree(path, _BEFORE)
-            talk.hudi.write(path, TRIPS, "upsert", trips(("d", "rome", 4), ts=2))
-            talk.agree(path, _BEFORE | {"d": 4})
-            talk.same((moment, files_of(path, dead)), (moment, set()))
-            shown = [row["rollback_instant"] for row in talk.hudi.call(path, "show_rollbacks", limit=5)]
-            talk.same(shown, [dead])
-            talk.ours.write(path, TRIPS, "upsert", trips(("a", "paris", 5), ts=10))
-            talk.agree(path, _BEFORE | {"a": 5, "d": 4})
-            talk.sound(path)
+            _takes_back(talk, talk.hudi, path, dead)
+            _goes_on(talk, talk.ours, path)
 
 
 @check(short=True)
@@ -50,16 +58,10 @@ def we_roll_back_hudis_failed_write(talk: Talk) -> None:
             dead = talk.hudi.fail(path, TRIPS, operation, rows, {"hoodie.write.markers.type": kind})
             talk.agree(path, _BEFORE)
             talk.same(len(files_of(path, dead)) > 1, True)
-            talk.ours.write(path, TRIPS, "upsert", trips(("d", "rome", 4), ts=2))
-            talk.agree(path, _BEFORE | {"d": 4})
-            talk.same(files_of(path, dead), set())
-            (shown,) = talk.hudi.call(path, "show_rollbacks", limit=5)
-            talk.same((shown["rollback_instant"], shown["total_files_deleted"]), (dead, 2))
-            detail = talk.hudi.call(path, "show_rollback_detail", instant_time=shown["instant"])
+            rollback = _takes_back(talk, talk.ours, path, dead, total_files_deleted=2)
+            detail = talk.hudi.call(path, "show_rollback_detail", instant_time=rollback)
             talk.same(len([row for row in detail if row["deleted_file"]]), 2)
-            talk.hudi.write(path, TRIPS, "upsert", trips(("a", "paris", 5), ts=10))
-            talk.agree(path, _BEFORE | {"a": 5, "d": 4})
-            talk.sound(path)
+            _goes_on(talk, talk.hudi, path)
 
 
 @check()
@@ -67,7 +69,7 @@ def hudi_rolls_back_what_we_had_decided_and_not_shown(talk: Talk) -> None:
     """Hudi does not know the ledger; what it took back must not come again, not even in part."""
     path = _table(talk)
     dead = talk.die(path, TRIPS, "upsert", trips(("a", "paris", 9), ts=9), at="2:.hoodie/.holdfast/ledger/")
-    talk.hudi.write(path, TRIPS, "upsert", trips(("d", "rome", 4), ts=2))
+    talk.hudi.write(path, TRIPS, "upsert", _NEXT)
     talk.agree(path, _BEFORE | {"d": 4})
     talk.same(files_of(path, dead), set())
     talk.ours.write(path, TRIPS, "upsert", trips(("b", "rome", 6), ts=10))
@@ -80,36 +82,22 @@ def a_rollback_that_died_is_finished_by_the_other(talk: Talk) -> None:
     """Ours is killed in the middle of rolling back; Hudi finishes from our stored plan."""
     path = _table(talk)
     dead = talk.hudi.fail(path, TRIPS, "upsert", trips(("a", "paris", 9), ("c", "oslo", 9), ts=9))
-    rows = trips(("d", "rome", 4), ts=2)
-    command = talk.die(path, TRIPS, "upsert", rows, at=".rollback.inflight")
+    command = talk.die(path, TRIPS, "upsert", _NEXT, at=".rollback.inflight")
     talk.same(command > dead, True)
-    talk.hudi.write(path, TRIPS, "upsert", rows)
-    talk.agree(path, _BEFORE | {"d": 4})
-    talk.same(files_of(path, dead), set())
-    shown = [row["rollback_instant"] for row in talk.hudi.call(path, "show_rollbacks", limit=5)]
-    talk.same(shown, [dead])
-    talk.ours.write(path, TRIPS, "upsert", trips(("a", "paris", 5), ts=10))
-    talk.agree(path, _BEFORE | {"a": 5, "d": 4})
-    talk.sound(path)
+    _takes_back(talk, talk.hudi, path, dead)
+    _goes_on(talk, talk.ours, path)
 
 
 @check()
 def we_finish_a_rollback_that_hudi_began(talk: Talk) -> None:
     path = _table(talk)
     dead = talk.hudi.fail(path, TRIPS, "upsert", trips(("a", "paris", 9), ("c", "oslo", 9), ts=9))
-    rows = trips(("d", "rome", 4), ts=2)
     endings = (".rollback.requested", ".rollback.inflight")
-    as_if_killed(path, lambda: talk.hudi.write(path, TRIPS, "upsert", rows), *endings)
+    as_if_killed(path, lambda: talk.hudi.write(path, TRIPS, "upsert", _NEXT), *endings)
     (begun,) = [i for i in holdfast.open_table(path).timeline() if i.action == "rollback"]
     talk.same((begun.is_completed, len(files_of(path, dead)) > 1), (False, True))
-    talk.ours.write(path, TRIPS, "upsert", rows)
-    talk.agree(path, _BEFORE | {"d": 4})
-    talk.same(files_of(path, dead), set())
-    (shown,) = talk.hudi.call(path, "show_rollbacks", limit=5)
-    talk.same((shown["instant"], shown["rollback_instant"]), (begun.time, dead))
-    talk.hudi.write(path, TRIPS, "upsert", trips(("a", "paris", 5), ts=10))
-    talk.agree(path, _BEFORE | {"a": 5, "d": 4})
-    talk.sound(path)
+    _takes_back(talk, talk.ours, path, dead, instant=begun.time)
+    _goes_on(talk, talk.hudi, path)
 
 
 @check()

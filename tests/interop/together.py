@@ -22,7 +22,7 @@ from holdfast.config.locks import LockSettings
 from holdfast.errors import LockTimeout, WriteConflict
 from holdfast.timeline.ledger import Ledger
 from interop.lines import ROOT, CannotBeHad
-from interop.racing import COUNT, raced
+from interop.racing import raced
 from interop.shapes import TRIPS, trips
 from interop.talk import Talk, check
 
@@ -212,7 +212,6 @@ def _race(talk: Talk, path: str, options: dict[str, str]) -> None:
         out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
     ours = json.loads(out)
-    talk.same(min(len(ours), len(theirs)) >= COUNT // 2, True)
     hidden = _hidden(path)
     if talk.line.name != "0.15":
         talk.same(hidden, set())

@@ -232,3 +232,89 @@ def test_a_signal_while_segments_are_built_stops_spark_and_leaves_nothing(spark,
     assert spark.range(3).count() == 3
     assert time.monotonic() - began < 50, "the tasks were cancelled"
     assert (table.segments(), table.states(), stored_files(table)) == (set(), [], [])
+
+
+@pytest.fixture
+def slow_planning(spark):
+    """A column whose value Spark asks us for while it plans; we hold it until it is let go."""
+    from pyspark.java_gateway import ensure_callback_server_started
+
+    class Held:
+        def __init__(self):
+            self.is_planning, self.let_go = threading.Event(), threading.Event()
+
+        def call(self, value):
+            self.is_planning.set()
+            self.let_go.wait(120)
+            return value
+
+        class Java:
+            implements = ("org.apache.spark.sql.api.java.UDF1",)
+
+    held = Held()
+    ensure_callback_server_started(spark.sparkContext._gateway)
+    kind = spark._jvm.org.apache.spark.sql.types.DataTypes.StringType
+    spark._jsparkSession.udf().register("held", held, kind)
+    yield held
+    held.let_go.set()
+    spark.sql("DROP TEMPORARY FUNCTION held")
+
+
+@pytest.mark.skipif("SPARK_REMOTE" in os.environ, reason="planning is held by a call from the JVM")
+def test_a_signal_while_spark_plans_is_obeyed_in_time_and_the_next_run_tidies_up(
+    spark, running, table, slow_planning
+):
+    # In the end it is let go, so that a job that waits for it fails here instead of hanging.
+    late = threading.Timer(60, slow_planning.let_go.set)
+
+    def stop():
+        slow_planning.is_planning.wait(60)
+        os.kill(os.getpid(), signal.SIGTERM)
+        late.start()
+
+    threading.Thread(target=stop).start()
+    with pytest.raises(Terminated) as stopped:
+        run_push_job(
+            job_of(running.controller_url, table.name),
+            # Rows that stand in the query itself are computed while it is planned.
+            frame=spark.sql("SELECT id, held('oslo') AS city, 1 AS snapshot FROM VALUES (1), (2) AS t (id)"),
+        )
+
+    assert not slow_planning.let_go.is_set(), "it did not wait until the plan was made"
+    late.cancel()
+    assert "Spark has not stopped yet" in str(stopped.value.__notes__)
+    assert (table.segments(), table.states()) == (set(), [])
+    slow_planning.let_go.set()
+    _wait_for_the_build_to_end()
+    report = run_push_job(
+        job_of(running.controller_url, table.name), frame=spark.range(4).selectExpr("id", "2 AS snapshot")
+    )
+    assert any("had been killed" in warning for warning in report.warnings), report.warnings
+    assert seen(table) == [(2, 4)]
+    assert len(stored_files(table)) == len(report.segments), "nothing of the first run, nor of its record"
+
+
+def _wait_for_the_build_to_end():
+    for thread in threading.enumerate():
+        if thread.name == "holdfast-push-build":
+            thread.join(60)
+            assert not thread.is_alive()
+
+
+@pytest.mark.skipif("SPARK_REMOTE" in os.environ, reason="local properties are those of a context")
+def test_segments_are_built_under_the_local_properties_of_the_thread_that_pushes(spark, running, table):
+    def told(batches):
+        from pyspark import TaskContext
+
+        city = TaskContext.get().getLocalProperty("holdfast.test.city") or "nowhere"
+        for batch in batches:
+            yield batch.set_column(1, "city", pa.array([city] * batch.num_rows))
+
+    rows = spark.range(2).selectExpr("id", "'' AS city", "1 AS snapshot")
+    spark.sparkContext.setLocalProperty("holdfast.test.city", "oslo")
+    try:
+        run_push_job(job_of(running.controller_url, table.name), frame=rows.mapInArrow(told, rows.schema))
+    finally:
+        spark.sparkContext.setLocalProperty("holdfast.test.city", None)
+
+    assert _content(table) == [(0, "oslo", 1), (1, "oslo", 1)]

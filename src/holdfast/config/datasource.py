@@ -11,8 +11,14 @@ from enum import StrEnum
 from typing import Self
 
 from holdfast.config import key_generators, timestamps
-from holdfast.config.key_generators import KeyGenerator
-from holdfast.config.table import TableSettings, new_table_settings
+from holdfast.config.key_generators import KeyGenerator, PartitionType
+from holdfast.config.table import (
+    KNOWN_PAYLOADS,
+    TYPED_PARTITION_FIELDS,
+    Payload,
+    TableSettings,
+    new_table_settings,
+)
 from holdfast.config.write import WriteSettings
 from holdfast.errors import InvalidOption
 
@@ -26,8 +32,6 @@ _ORDERING = "hoodie.table.precombine.field"
 _PAYLOAD = "hoodie.compaction.payload.class"
 _HIVE_STYLE = "hoodie.datasource.write.hive_style_partitioning"
 _URL_ENCODE = "hoodie.datasource.write.partitionpath.urlencode"
-_TYPED_PARTITION = "hoodie.datasource.write.partitionpath.field"
-"""The partition columns of a custom key generator, with their types."""
 
 TABLE_OPTIONS: Mapping[str, tuple[str, ...]] = {
     _NAME: ("hoodie.table.name", "hoodie.datasource.write.table.name"),
@@ -169,7 +173,7 @@ class SourceWrite:
         """`InvalidOption` with both values if an option contradicts the table."""
         for name, given in self.properties.items():
             existing = _stored(table, name)
-            if existing is None or _comparable(name, given) == _comparable(name, existing):
+            if existing is None or _agree(name, given, existing):
                 continue
             raise InvalidOption(
                 "the option contradicts the table",
@@ -183,14 +187,16 @@ class SourceWrite:
         """The settings of a table, with what it does not tell and the options do.
 
         Hudi 0.15 keeps some of them nowhere: each of its writes is told them again.
+        `InvalidOption` if one of them cannot be honoured.
         """
-        told = dict(table.properties)
-        if _stored(table, _PAYLOAD) is None and _PAYLOAD in self.properties:
-            told[_PAYLOAD] = self.properties[_PAYLOAD]
-        told |= {name: text for name, text in self.properties.items() if name in _untold_timestamps(table)}
-        if table.key_generator == KeyGenerator.CUSTOM and _PARTITION in self.properties:
-            told.setdefault(_TYPED_PARTITION, self.properties[_PARTITION])
-        return TableSettings.from_properties(told)
+        untold = _untold_timestamps(table) | ({_PAYLOAD} if _stored(table, _PAYLOAD) is None else set())
+        told = {name: text for name, text in self.properties.items() if name in untold}
+        columns = self.properties.get(_PARTITION, "")
+        if table.told_partition_types is None and ":" in columns:
+            told[TYPED_PARTITION_FIELDS] = columns
+        settings = TableSettings.from_properties({**table.properties, **told})
+        _check_told(settings, told)
+        return settings
 
 
 def _properties(given: dict[str, str]) -> dict[str, str]:
@@ -216,6 +222,9 @@ def _stored(table: TableSettings, name: str) -> str | None:
         return table.key_generator if any(key in values for key in key_generators.NAMES) else None
     if name == _ORDERING:
         return table.ordering or ""
+    if name == _PARTITION and table.key_generator == KeyGenerator.CUSTOM and table.told_partition_types:
+        pairs = zip(table.partition_by, table.told_partition_types, strict=True)
+        return ",".join(f"{column}:{kind}" for column, kind in pairs)
     is_told = name != _PAYLOAD and name not in _untold_timestamps(table)
     return values.get(name, "" if is_told else None)
 
@@ -229,11 +238,47 @@ def _untold_timestamps(table: TableSettings) -> frozenset[str]:
     return frozenset({timestamps.TYPE} if timestamps.OUTPUT_FORMAT in told else timestamps.NAMES) - told
 
 
+def _check_told(settings: TableSettings, told: Mapping[str, str]) -> None:
+    """Refuse what options told the settings and cannot be honoured: the table has no part in that."""
+    if told.get(_PAYLOAD, Payload.LATEST_WRITE) not in KNOWN_PAYLOADS:
+        raise _unusable(TABLE_OPTIONS[_PAYLOAD][0], told[_PAYLOAD], ", ".join(KNOWN_PAYLOADS))
+    if TYPED_PARTITION_FIELDS in told and settings.told_partition_types is None:
+        columns = told[TYPED_PARTITION_FIELDS]
+        raise _unusable(TABLE_OPTIONS[_PARTITION][0], columns, "columns such as city:SIMPLE,ts:TIMESTAMP")
+    has_timestamps = PartitionType.TIMESTAMP in (settings.told_partition_types or ())
+    if has_timestamps and told.keys() & set(timestamps.NAMES):
+        _check_told_timestamps(settings, told)
+
+
+def _check_told_timestamps(settings: TableSettings, told: Mapping[str, str]) -> None:
+    try:
+        _ = settings.timestamps
+    except InvalidOption as error:
+        of_table = settings.properties.keys() - told.keys()
+        if error.facts["property"] not in {timestamps.NEW_NAMES.get(name) for name in of_table}:
+            raise
+
+
+def _agree(name: str, given: str, existing: str) -> bool:
+    if name == _PARTITION:
+        return _same_columns(_names(given), _names(existing))
+    return _comparable(name, given) == _comparable(name, existing)
+
+
+def _same_columns(given: tuple[str, ...], existing: tuple[str, ...]) -> bool:
+    """Whether the names agree, and the types where both sides have one."""
+    if len(given) != len(existing):
+        return False
+    for one, other in zip(given, existing, strict=True):
+        (name, _, kind), (other_name, _, other_kind) = one.partition(":"), other.partition(":")
+        if name != other_name or (kind and other_kind and kind.upper() != other_kind.upper()):
+            return False
+    return True
+
+
 def _comparable(name: str, text: str) -> object:
     if name in (_HIVE_STYLE, _URL_ENCODE):
         return text.lower() == "true"
-    if name == _PARTITION:
-        return [column.partition(":")[0] for column in _names(text)]
     return _names(text) if name in (_KEY, _ORDERING) else text
 
 

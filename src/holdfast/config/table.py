@@ -19,7 +19,7 @@ _PARTITION_FIELDS = "hoodie.table.partition.fields"
 _PRECOMBINE_FIELD = "hoodie.table.precombine.field"
 _ORDERING_FIELDS = "hoodie.table.ordering.fields"
 """What Hudi from 1.1 on writes in place of the other, also into tables of version 6."""
-_TYPED_PARTITION_FIELDS = "hoodie.datasource.write.partitionpath.field"
+TYPED_PARTITION_FIELDS = "hoodie.datasource.write.partitionpath.field"
 """Keeps the types of a custom generator, which `hoodie.table.partition.fields` has no room for."""
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -95,6 +95,19 @@ class TableSettings:
     @property
     def partition_types(self) -> tuple[PartitionType, ...]:
         """The type of each partition column; `UnsupportedTable` if the table does not tell."""
+        types = self.told_partition_types
+        if types is None:
+            raise UnsupportedTable(
+                "the table does not tell the types of its partition columns",
+                property=TYPED_PARTITION_FIELDS,
+                columns=", ".join(self.partition_by),
+                hint="add the property to the table, such as city:SIMPLE,ts:TIMESTAMP",
+            )
+        return types
+
+    @property
+    def told_partition_types(self) -> tuple[PartitionType, ...] | None:
+        """The same; None if the table does not tell."""
         if self.key_generator == KeyGenerator.CUSTOM:
             return self._custom_types()
         is_timestamp = self.key_generator == KeyGenerator.TIMESTAMP
@@ -118,20 +131,15 @@ class TableSettings:
         payload = self.properties.get(_PAYLOAD_CLASS, "")
         return payload in _EVENT_TIME_PAYLOADS and self.ordering is not None
 
-    def _custom_types(self) -> tuple[PartitionType, ...]:
-        for key in (_TYPED_PARTITION_FIELDS, _PARTITION_FIELDS):
+    def _custom_types(self) -> tuple[PartitionType, ...] | None:
+        for key in (TYPED_PARTITION_FIELDS, _PARTITION_FIELDS):
             try:
                 names, types = key_generators.split_types(_names(self.properties.get(key, "")))
             except InvalidOption:
                 continue
             if names == self.partition_by:
                 return types
-        raise UnsupportedTable(
-            "the table does not tell the types of its partition columns",
-            property=_TYPED_PARTITION_FIELDS,
-            columns=", ".join(self.partition_by),
-            hint="add the property to the table, such as city:SIMPLE,ts:TIMESTAMP",
-        )
+        return None
 
     @property
     def is_changeable(self) -> bool:
@@ -160,7 +168,7 @@ class TableSettings:
                 _flag(self.properties, "hoodie.datasource.write.drop.partition.columns"),
             ),
             ("key generator " + self.key_generator, self.key_generator not in tuple(KeyGenerator)),
-            ("payload class " + payload, payload not in _KNOWN_PAYLOADS),
+            ("payload class " + payload, payload not in KNOWN_PAYLOADS),
             ("generated record keys", not self.record_key),
             ("several ordering columns", len(_names(self.ordering or "")) > 1),
         ):
@@ -224,7 +232,7 @@ def new_table_settings(
         values[_PARTITION_FIELDS] = ",".join(columns)
     if types:
         pairs = zip(columns, types, strict=True)
-        values[_TYPED_PARTITION_FIELDS] = ",".join(f"{name}:{kind}" for name, kind in pairs)
+        values[TYPED_PARTITION_FIELDS] = ",".join(f"{name}:{kind}" for name, kind in pairs)
     if ordering:
         values[_PRECOMBINE_FIELD] = ordering
     settings = TableSettings.from_properties(values | given)
@@ -248,7 +256,7 @@ _ACCEPTED = _GIVEN | set(key_generators.NAMES) | set(timestamps.NEW_NAMES)
 """The same with their other spellings."""
 
 _EVENT_TIME_PAYLOADS = (Payload.EVENT_TIME, _PAYLOADS + "EventTimeAvroPayload")
-_KNOWN_PAYLOADS = (Payload.LATEST_WRITE, *_EVENT_TIME_PAYLOADS)
+KNOWN_PAYLOADS = (Payload.LATEST_WRITE, *_EVENT_TIME_PAYLOADS)
 
 
 def _check_version(values: Mapping[str, str]) -> None:

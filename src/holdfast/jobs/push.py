@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -23,7 +23,7 @@ from holdfast.clock import Clock, SystemClock
 from holdfast.config.push_job import FileInput, PushJob
 from holdfast.errors import HoldfastError, InvalidRequest, OutcomeUnknown, Refused
 from holdfast.host import Host, SystemHost, heartbeat_thread
-from holdfast.jobs.interruptions import stoppable, undisturbed
+from holdfast.jobs.interruptions import begun_beside, result_of, stoppable, undisturbed
 from holdfast.jobs.leftovers import CleanedUp, RunRecord, clean_up, remove_record, run_files, write_record
 from holdfast.jobs.published import recorded
 from holdfast.jobs.push_inputs import OpenedInput, opened_input
@@ -63,7 +63,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _PROGRESS_MS = 500
-_CANCEL_AGAIN_S = 0.5
 
 
 def run_push_job(
@@ -172,6 +171,8 @@ class _Run:
     clock: Clock
     host: Host
     announce: Announce
+    building: Future[list[BuiltSegment]] | None = None
+    """What Spark builds, if anything."""
     pushes: list[Replacement] = field(default_factory=list)
     ended: dict[str, int | None] = field(default_factory=dict)
     """The epoch of each push that was published, by controller."""
@@ -269,6 +270,9 @@ class _Run:
             except HoldfastError as problem:
                 error.add_note(f"the push {push.entry_id} is still open: {problem}")
                 is_tidy = False
+        if self.building is not None and not self.building.done():
+            error.add_note("Spark has not stopped yet: files that it still writes are left to the next run")
+            is_tidy = False
         try:
             self.discard(self.record.run)
         except HoldfastError as problem:
@@ -293,7 +297,7 @@ class _Run:
         self, frame: Callable[[SparkSession], DataFrame], spark: SparkSession
     ) -> list[BuiltSegment]:
         # Loaded here because Spark is large, and a plan needs none of it.
-        from holdfast.engines.spark.jobs import Jobs, tasks_of
+        from holdfast.engines.spark.jobs import Jobs, inheriting, tasks_of
         from holdfast.engines.spark.segments import build_on_spark, fitted_frame
 
         jobs = Jobs()
@@ -305,10 +309,12 @@ class _Run:
         try:
             rows = fitted_frame(frame(spark), fields, columns=self.job.columns, separator=separator)
             request, tasks = self._request(), self.job.parallelism
-            built = _beside(
-                lambda: build_on_spark(rows, request, self.location, tasks=tasks, jobs=jobs),
-                cancel=lambda: jobs.cancel(spark),
+            build = inheriting(
+                spark, lambda: build_on_spark(rows, request, self.location, tasks=tasks, jobs=jobs)
             )
+            # A signal that cut off a call to the JVM would break the connection.
+            self.building = begun_beside(build, name="holdfast-push-build")
+            built = result_of(self.building, cancel=lambda: jobs.cancel(spark))
         finally:
             progress.stop()
         counted = {one.path for one in built}
@@ -424,21 +430,3 @@ class _Run:
             yield
         finally:
             self.seconds[name] = round(time.monotonic() - began, 3)
-
-
-def _beside(build: Callable[[], list[BuiltSegment]], *, cancel: Callable[[], None]) -> list[BuiltSegment]:
-    """Build on a thread of its own: a signal that cut off a call to the JVM would break the connection.
-
-    When it is interrupted, the block ends only after what Spark was doing.
-    """
-    with ThreadPoolExecutor(1, thread_name_prefix="holdfast-push") as pool:
-        building = pool.submit(build)
-        try:
-            return building.result()
-        except BaseException:
-            with undisturbed():
-                while not building.done():
-                    # A job that is being planned is missed.
-                    cancel()
-                    wait([building], timeout=_CANCEL_AGAIN_S)
-            raise

@@ -32,6 +32,8 @@ _DEFAULTS: Mapping[str, Mapping[str, str]] = {
 _AVRO = (
     f"org.apache.spark:spark-avro_{'2.13' if pyspark.__version__ >= '4' else '2.12'}:{pyspark.__version__}"
 )
+_AVRO_MISSING = ("AVRO_DATA_SOURCE_NOT_ENABLED", "_LEGACY_ERROR_TEMP_1139")
+"""How Spark calls it that it cannot read Avro; the second up to 4.0."""
 
 
 def file_frame(
@@ -105,9 +107,14 @@ def unreadable(error: Exception, file_format: str) -> InvalidRequest:
     """What Spark found wrong before it read a row."""
     raised = getattr(error, "java_exception", None)
     cause = str(error if raised is None else raised.getMessage()).strip().partition("\n")[0]
-    is_avro_missing = file_format.lower() == "avro" and "find data source" in cause
-    hint = f"Avro needs Spark's package {_AVRO}" if is_avro_missing else ""
+    hint = f"Avro needs Spark's package {_AVRO}" if _condition(error) in _AVRO_MISSING else ""
     return InvalidRequest("Spark cannot read the source", format=file_format, cause=cause, hint=hint)
+
+
+def _condition(error: Exception) -> str | None:
+    """Spark's name of what is wrong; the method is called otherwise before Spark 4."""
+    named = getattr(error, "getCondition", None) or getattr(error, "getErrorClass", None)
+    return None if named is None else named()
 
 
 def _is_named(options: Mapping[str, str] | None) -> bool:

@@ -3,11 +3,15 @@
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar, cast
 
+import pyspark
 from pyspark.sql import SparkSession
+from pyspark.util import inheritable_thread_target
 
 from holdfast.writes.rows import Cancellation
+
+Result = TypeVar("Result")
 
 
 class Jobs:
@@ -36,6 +40,19 @@ class Jobs:
         self._cancellation.cancel()
         _, _, cancel = _tagging(session)
         cancel(self._tag)
+
+
+def inheriting(session: SparkSession, act: Callable[[], Result]) -> Callable[[], Result]:
+    """The act for another thread, with the job group, the scheduler pool and the tags of this one.
+
+    Spark Connect before Spark 4 passes nothing on.
+    """
+    if pyspark.__version__ < "4":
+        has_context = getattr(session, "_sc", None) is not None
+        return cast("Callable[[], Result]", inheritable_thread_target(act)) if has_context else act
+    passing_on: Any = inheritable_thread_target(session)
+    # PySpark 4.0 gives the session back if its threads are none of the JVM's.
+    return act if passing_on is session else cast("Callable[[], Result]", passing_on(act))
 
 
 def tasks_of(session: SparkSession) -> tuple[int, int]:
