@@ -1,7 +1,5 @@
 """Heartbeats: they neither die nor hang, a writer learns early that it lost, no wrong clock kills another."""
 
-import glob
-import logging
 import threading
 import time
 import uuid
@@ -12,9 +10,8 @@ from dataclasses import dataclass, replace
 import msgspec
 import pytest
 
-import holdfast
 from harness.faults import RecordingStore, StoreWrapper
-from harness.world import START_MS, SimulatedHost, World, rows
+from harness.world import START_MS, SimulatedHost, World, abort, rows
 from holdfast.clock import SystemClock
 from holdfast.concurrency.heartbeats import (
     Beat,
@@ -29,13 +26,12 @@ from holdfast.config.write import FailedWritesPolicy, WriteSettings
 from holdfast.engines.arrow.rows import ArrowRows
 from holdfast.errors import Fenced, InvalidOption, StorageUnavailable
 from holdfast.format.ledger_entries import EntryKind
-from holdfast.host import Liveness, Owner, SystemHost
+from holdfast.host import Liveness, Owner
 from holdfast.model.instant import Action, InstantTime
 from holdfast.model.names import HEARTBEAT_FOLDER, heartbeat_path
 from holdfast.storage.memory import MemoryStore
 from holdfast.timeline.ledger import Decision
 from holdfast.writes import operations
-from holdfast.writes.task import TaskRequest
 
 INTERVAL_MS = 60_000
 MISSES = 2
@@ -158,15 +154,6 @@ def beating(table, on_lost=lambda: None, **settings):
 def begin(table, owner=OWNER):
     decision = Decision(kind=EntryKind.BEGIN, instant=INSTANT, action=Action.COMMIT, owner=owner)
     table.ledger.append(lambda _state: decision)
-
-
-def abort(table, instant=INSTANT):
-    """ABORT, by somebody who opened the table for himself."""
-    rollback = InstantTime(str(int(instant) + 1))
-    decision = Decision(
-        kind=EntryKind.ABORT, instant=instant, action=Action.COMMIT, rollback=rollback, reason="thought dead"
-    )
-    World(table.store, table.clock, UNKNOWN).open().ledger.append(lambda _state: decision)
 
 
 def stored_beat(table):
@@ -382,7 +369,7 @@ def test_a_lost_writer_beats_no_more_and_is_told_to_stop_until_it_does(table, cl
         raise RuntimeError("the JVM is gone")
 
     with beating(table, fail_to_stop):
-        abort(table)
+        abort(table, INSTANT)
         clock.run(10 * TICK_MS)
         assert len(calls) == 9
         sequence = stored_beat(table).sequence
@@ -584,104 +571,3 @@ def test_every_heartbeat_and_every_undecided_instant_without_one_is_shown_and_no
         (INSTANT, OWNER, 0, HeartbeatState.ALIVE, 0),
     ]
     assert recording.changes == []
-
-
-# Cancelling
-
-
-def test_arrow_rows_stop_between_two_files(table, store):
-    given = ArrowRows(rows("a", "b", "c", "d"))
-    uploaded = []
-
-    class Watching(StoreWrapper):
-        def upload(self, path):
-            uploaded.append(path)
-            given.cancel()
-            return super().upload(path)
-
-    request = TaskRequest(
-        instant=INSTANT,
-        action=Action.COMMIT,
-        schema=given.schema(),
-        table=table.settings,
-        write=WriteSettings(),
-    )
-    store.create(f".hoodie/{INSTANT}.inflight", b"")
-    prepared = given.prepared(given.schema(), table.settings)
-
-    with pytest.raises(Fenced, match="lost its right to commit"):
-        prepared.write(replace(table, store=Watching(store)), request)
-
-    assert len(uploaded) == 1
-
-
-@pytest.fixture
-def sleeping(spark, tmp_path):
-    """Rows whose tasks sleep once the write has begun; a file tells that one does."""
-    begun, signal = str(tmp_path / "lake/.hoodie/*.inflight"), str(tmp_path / "sleeping")
-
-    def sleep(batches):
-        for batch in batches:
-            if glob.glob(begun):
-                with open(signal, "w"):
-                    time.sleep(60)
-            yield batch
-
-    frame = spark.range(4, numPartitions=2).selectExpr("concat('k', id) id", "id v")
-    return frame.mapInArrow(sleep, frame.schema), tmp_path / "sleeping"
-
-
-@pytest.mark.spark
-@pytest.mark.parametrize("operation", ["bulk_insert", "upsert"])
-def test_a_spark_write_that_another_process_aborts_ends_within_about_an_interval(
-    sleeping, tmp_path, operation, caplog
-):
-    caplog.set_level(logging.ERROR, "py4j")
-    frame, signal = sleeping
-    path = str(tmp_path / "lake")
-    table = holdfast.create_table(path, name="trips", record_key="id")
-    aborted_at = []
-
-    def think_it_dead():
-        eventually_slowly(signal.exists)
-        other = holdfast.open_table(path)._opened
-        [instant] = other.ledger.read().begun
-        abort(replace(other, host=SystemHost()), instant)
-        aborted_at.append(time.monotonic())
-
-    other = threading.Thread(target=think_it_dead)
-    other.start()
-    with pytest.raises(Fenced, match="rolled back by another process"):
-        getattr(table, operation)(frame, options={"hoodie.client.heartbeat.interval_in_ms": "1000"})
-    took = time.monotonic() - aborted_at[0]
-    other.join()
-
-    assert took < 30, "long before the tasks would have ended"
-    assert table.to_arrow().num_rows == 0
-
-
-def eventually_slowly(is_so):
-    deadline = time.monotonic() + 120
-    while not is_so():
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.05)
-
-
-@pytest.mark.spark
-def test_a_spark_write_leaves_no_tag_and_cancels_no_other_job(spark, tmp_path):
-    """A write that was cancelled does not begin again; what others run in the session is left alone."""
-    from holdfast.engines.spark.writer import SparkRows
-
-    frame = spark.range(4).selectExpr("concat('k', id) id", "id v")
-    cancelled = SparkRows(frame)
-    table = holdfast.create_table(str(tmp_path), name="trips", record_key="id")
-
-    cancelled.cancel()
-    with pytest.raises(Fenced, match="lost its right to commit"):
-        operations.bulk_insert(table._opened, cancelled, WriteSettings())
-    table.bulk_insert(frame)
-
-    assert spark.range(10).count() == 10
-    assert table.to_arrow().num_rows == 4
-    context = getattr(spark, "_sc", None)
-    assert not (spark.getTags() if context is None else context.getJobTags())

@@ -13,17 +13,18 @@ from holdfast.clock import Timer
 from holdfast.config.table import new_table_settings
 from holdfast.config.write import WriteSettings
 from holdfast.engines.arrow.rows import ArrowRows
+from holdfast.format.ledger_entries import EntryKind
 from holdfast.format.schemas import META_COLUMNS
 from holdfast.host import Liveness, Owner
 from holdfast.jobs.ingested import Changed, Register, files_origin, new_files
 from holdfast.jobs.source_files import SourceFile
-from holdfast.model.instant import InstantTime
+from holdfast.model.instant import Action, InstantTime
 from holdfast.model.reports import Commit
 from holdfast.storage.memory import MemoryStore
 from holdfast.storage.store import Store, StoreLocation
 from holdfast.table.opened import OpenTable, create_new, open_existing
 from holdfast.table.publish import publish_decided
-from holdfast.timeline.ledger import Ledger
+from holdfast.timeline.ledger import Decision, Ledger
 from holdfast.timeline.timeline import load_timeline
 from holdfast.writes import operations
 from holdfast.writes.origin import NO_ORIGIN, Origin
@@ -210,3 +211,13 @@ class World:
 def memory_world() -> World:
     clock = SimulatedClock()
     return World(MemoryStore(clock), clock)
+
+
+def abort(table: OpenTable, instant: InstantTime) -> None:
+    """ABORT, by somebody who opened the table for himself."""
+    rollback = InstantTime(str(int(instant) + 1))
+    decision = Decision(
+        kind=EntryKind.ABORT, instant=instant, action=Action.COMMIT, rollback=rollback, reason="thought dead"
+    )
+    another = World(table.store, table.clock, SimulatedHost(1, Liveness.UNKNOWN))
+    another.open().ledger.append(lambda _state: decision)

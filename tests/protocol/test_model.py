@@ -5,35 +5,35 @@ from dataclasses import replace
 
 import pytest
 
+from protocol.explored import (
+    DEFECTS,
+    LEDGER_PROTOCOL,
+    PROTOCOL_RUNS,
+    REJECTED_PROTOCOLS,
+    first_violation,
+    summary,
+)
 from protocol.model import (
     ABORT,
     DATA,
-    DEFECTS,
     HEARTBEAT,
-    LEDGER_PROTOCOL,
     LEDGER_ROLLBACK,
-    PROTOCOL_RUNS,
-    REJECTED_PROTOCOLS,
     ROLLBACK_COMPLETED,
     Entry,
-    Exploration,
     File,
-    Population,
     Protocol,
     Recovery,
     World,
     clear,
     committed,
     completed,
-    explore,
-    first_violation,
     is_aborted,
     is_on_timeline,
     not_recovered,
     orphan_data,
     plan,
-    summary,
 )
+from protocol.search import Exploration, Population, explore
 
 ONE_WRITER = Population((("A",),))
 WRITER_AND_ROLLBACK = Population((("A",),), rollbacks=1)
