@@ -281,6 +281,14 @@ def test_an_unknown_format_is_refused(spark, pipeline, inbox):
         run_pipeline(pipeline(source={"format": "parkuet"}), spark=spark)
 
 
+@pytest.mark.parametrize("option", [{"sep": ""}, {"maxColumns": "many"}, {"header": "maybe"}])
+def test_an_option_that_the_format_does_not_take_is_refused(spark, pipeline, inbox, option):
+    deliver(inbox, "a.csv", (1, "paris", 1, 1.0))
+
+    with pytest.raises(InvalidRequest, match="Spark cannot read the source"):
+        run_pipeline(pipeline(source={"format": "csv", "options": option}), spark=spark)
+
+
 def test_clean_runs_after_the_commit(spark, pipeline, inbox):
     options = {"hoodie.clean.automatic": "false", "hoodie.cleaner.commits.retained": "1"}
     found = replace(pipeline(options=options), clean=True)

@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 import pyspark
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import AnalysisException
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import types as spark
 
 from holdfast.engines.spark.types import spark_schema_of
 from holdfast.errors import InvalidRequest, SchemaMismatch
 
-FAILURES = (AnalysisException, Py4JJavaError)
+FAILURES = (PySparkException, Py4JJavaError)
 """What Spark raises about a source that it cannot plan: some errors come as Java has them."""
 
 _GLOB_CHARACTERS = re.compile(r"([*?\[\]{}\\])")
