@@ -22,6 +22,15 @@ class Work:
 
     def run(self):
         threading.Timer(0.1, os.kill, [os.getpid(), signal.SIGTERM]).start()
+        return self.go_on()
+
+    def run_and_get_the_signal(self):
+        """The system gives it to this thread, as it may, although Python handles it on another."""
+        time.sleep(0.1)
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+        return self.go_on()
+
+    def go_on(self):
         assert self.let_go.wait(60)
         return "done"
 
@@ -66,6 +75,18 @@ def test_an_interruption_is_raised_in_time_although_neither_work_nor_cancelling_
     assert time.monotonic() - began < 20
     assert work.cancels == 1
     assert not running.done(), "whoever takes back can see that it goes on"
+
+
+def test_a_signal_that_another_thread_was_given_is_obeyed_in_time(work):
+    began = time.monotonic()
+
+    with stoppable():
+        running = begun_beside(work.run_and_get_the_signal, name="work")
+        with pytest.raises(Terminated):
+            result_of(running, cancel=work.let_go.set)
+
+    assert time.monotonic() - began < 20
+    assert running.result() == "done"
 
 
 def test_an_error_of_cancelling_is_logged_and_cancelling_goes_on_until_the_work_has_ended(work, caplog):
