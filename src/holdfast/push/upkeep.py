@@ -15,6 +15,7 @@ from holdfast.push.audit import trim_audit
 from holdfast.push.catalog import Catalog
 from holdfast.push.deep_store import DeepStore, is_in_deep_store
 from holdfast.push.doctor import examine, repair
+from holdfast.push.ingest import trim_upload_locks
 from holdfast.push.orphans import Orphans
 from holdfast.push.refused_calls import trim_refused_calls
 from holdfast.push.reports import Caller, Changes, Finding, RetentionReport
@@ -64,6 +65,7 @@ class Upkeep:
         self._orphans.remove_runs(table)
         oldest_ms = self._clock.now_ms() - _AUDIT_MS
         trim_audit(self._catalog.metastore, table, keep=_AUDIT_RECORDS, oldest_ms=oldest_ms)
+        trim_upload_locks(self._catalog.metastore, table, now_ms=self._clock.now_ms())
         return replace(self._report(table, report), deleted=deleted, orphans=orphans, expired=expired)
 
     def run_retention_everywhere(self, *, by: Caller = _SERVICE) -> tuple[RetentionReport, ...]:
@@ -72,6 +74,7 @@ class Upkeep:
             return ()
         reports = tuple(report for table in self._catalog.tables() for report in self._pass_over(table, by))
         self.empty_deleted_areas()
+        self._deep_store.sweep_leftovers()
         trim_refused_calls(self._catalog.metastore, oldest_ms=self._clock.now_ms() - _AUDIT_MS)
         return reports
 
@@ -155,6 +158,7 @@ class Upkeep:
         for path in files:
             self._deep_store.retire(path, until_ms=until_ms)
         self._deep_store.remove_runs(table, before_ms=self._clock.now_ms())
+        trim_upload_locks(self._catalog.metastore, table, now_ms=self._clock.now_ms())
         self._catalog.finish_delete(table)
 
     def _pass_over(self, table: str, by: Caller) -> list[RetentionReport]:
