@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.push_world import ANN, DAY_MS, TABLE, PushWorld, config, parquet, refused
+from harness.push_world import ANN, DAY_MS, SCHEMA, TABLE, PushWorld, config, parquet, refused
 from holdfast.errors import Conflict, InvalidRequest, Refused, TableNotFound
 from holdfast.model.lineage import EntryState
 from holdfast.push.audit import check_chain
@@ -293,6 +293,20 @@ def test_every_change_is_audited_in_a_chain(world):
     assert records[0].actor == "ann"
     assert records[0].entries == {first: "REVERTED"}
     assert check_chain(world.metastore, TABLE, world.catalog.load(TABLE).push) == 4
+
+
+def test_a_change_of_a_schema_is_in_the_audit_of_every_table_that_uses_it(world):
+    world.controller.create_table(config("returns"), by=ANN)
+    other = {"schemaName": "others", "dimensionFieldSpecs": [{"name": "id", "dataType": "INT"}]}
+    world.controller.put_schema(other, override=False, by=ANN)
+    world.controller.create_table(config("others", segments={"schemaName": "others"}), by=ANN)
+
+    world.controller.put_schema(SCHEMA, override=True, by=ANN)
+
+    newest = [
+        world.controller.audit(f"{name}_OFFLINE")[0].operation for name in ("orders", "returns", "others")
+    ]
+    assert newest == ["change schema", "change schema", "create table"]
 
 
 def test_consistent_push_is_switched_off_in_place_and_on_again(world):

@@ -16,7 +16,7 @@ from typing import Any
 
 from holdfast.clock import Clock
 from holdfast.config.gates import Gate, parse_gates
-from holdfast.config.push import PushTable, parse_table, typed_name
+from holdfast.config.push import PushTable, parse_table
 from holdfast.config.push_schema import incompatibilities, parse_schema
 from holdfast.errors import Conflict, InvalidRequest, Refused, TableNotFound
 from holdfast.model.lineage import EntryState, Lineage, LineageEntry
@@ -133,7 +133,8 @@ class Controller:
                 cause="; ".join(broken),
                 code="SCHEMA_INCOMPATIBLE",
             )
-        self._announce(typed_name(parsed.name), "change schema", by=by)
+        for table in self._catalog.users_of_schema(parsed.name):
+            self._announce(table, "change schema", by=by)
         self._catalog.replace_schema(parsed)
 
     def delete_schema(self, name: str, *, by: Caller) -> None:
