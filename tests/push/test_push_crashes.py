@@ -16,10 +16,11 @@ from harness.faults import Crash
 from harness.push_checker import check_push_at_any_time, check_push_at_rest, check_table_is_gone
 from harness.push_faults import CountedMetastore, CountedStore, Steps
 from harness.push_world import ANN, DAY_MS, TABLE, PushWorld, config
+from holdfast.config.push_rules import PINOT
 from holdfast.errors import HoldfastError
 from holdfast.model.lineage import EntryState
 from holdfast.push.reports import Caller
-from holdfast.push.rules import PINOT, StartRequest
+from holdfast.push.rules import StartRequest
 
 ITEMS = "items_OFFLINE"
 KEYED = Caller(actor="ann", key="k1")

@@ -223,7 +223,7 @@ def test_the_doctor_sees_a_file_that_is_cut_off(world):
 
 def test_the_doctor_mends_what_a_reverted_entry_hides():
     """Pinot's own hazard: the name of a reverted push was used again."""
-    from holdfast.push.rules import PINOT
+    from holdfast.config.push_rules import PINOT
 
     world = PushWorld(rules=PINOT).create(consistent=False)
     first = world.start([], ["a"])

@@ -17,6 +17,7 @@ from typing import Any
 from holdfast.clock import Clock
 from holdfast.config.gates import Gate, parse_gates
 from holdfast.config.push import PushTable, parse_table
+from holdfast.config.push_rules import Rules
 from holdfast.config.push_schema import incompatibilities, parse_schema
 from holdfast.errors import Conflict, InvalidRequest, Refused, TableNotFound
 from holdfast.model.lineage import EntryState, Lineage, LineageEntry
@@ -45,7 +46,7 @@ from holdfast.push.reports import (
     Switched,
     UploadOptions,
 )
-from holdfast.push.rules import Decision, Rules, StartRequest, Target
+from holdfast.push.rules import Decision, StartRequest, Target
 from holdfast.push.segments import Segment
 from holdfast.push.snapshots import Snapshot, details_of, snapshots
 from holdfast.push.stable_names import stable_names

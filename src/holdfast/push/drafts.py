@@ -5,10 +5,11 @@ from dataclasses import replace
 from hashlib import sha256
 from types import MappingProxyType
 
+from holdfast.config.push_rules import Rules
 from holdfast.errors import Conflict, InvalidRequest, Refused
 from holdfast.model.lineage import EntryState, Lineage, LineageEntry
 from holdfast.push.reports import Caller, Changes
-from holdfast.push.rules import Decision, Rules
+from holdfast.push.rules import Decision
 from holdfast.push.snapshots import details_of
 from holdfast.push.state import EntryDetails, PendingDeletion, TableState, Tombstone
 

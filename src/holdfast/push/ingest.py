@@ -15,6 +15,7 @@ from functools import partial
 import msgspec
 
 from holdfast.clock import Clock
+from holdfast.config.push_rules import Rules
 from holdfast.errors import Conflict, HoldfastError, InvalidRequest, LineageChanged, OutcomeUnknown
 from holdfast.push.catalog import Catalog
 from holdfast.push.deep_store import DeepStore, SegmentFile
@@ -23,7 +24,6 @@ from holdfast.push.metastore.port import Change, Check, Create, Metastore, Remov
 from holdfast.push.payloads import Payload
 from holdfast.push.quota import check_upload_quota
 from holdfast.push.reports import Caller, Uploaded, UploadOptions
-from holdfast.push.rules import Rules
 from holdfast.push.segments import Segment
 from holdfast.push.state import TableState
 from holdfast.push.transactions import Step, Transactions

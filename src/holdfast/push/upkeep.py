@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from holdfast.clock import Clock
 from holdfast.config.push import raw_name
+from holdfast.config.push_rules import Rules
 from holdfast.errors import Conflict, HoldfastError, TableNotFound
 from holdfast.push.audit import trim_audit
 from holdfast.push.catalog import Catalog
@@ -20,7 +21,7 @@ from holdfast.push.orphans import Orphans
 from holdfast.push.refused_calls import trim_refused_calls
 from holdfast.push.reports import Caller, Changes, Finding, RetentionReport
 from holdfast.push.retention import DAY_MS, plan_retention, ready_deletions, without_deletions
-from holdfast.push.rules import Decision, Rules
+from holdfast.push.rules import Decision
 from holdfast.push.segments import Segment
 from holdfast.push.state import PendingDeletion, TableState
 from holdfast.push.transactions import Step, Transactions, unchanged
