@@ -57,6 +57,8 @@ from holdfast.push.upkeep import Upkeep
 _POLL_MS = 50
 _BROKERS_LEAVE_MS = 5_000
 _SWITCHING_OFF = "consistent push is switched off"
+_COPIES = 500
+"""Segments registered in one write; a ZooKeeper packet holds more than a thousand."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -620,7 +622,8 @@ class Controller:
         entry_id = self.start_replace(table, request, by=plain).entry_id
         known = self._catalog.segments(table, names)
         copies = [copied_payload(known[old], name=new) for old, new in names.items() if old in known]
-        self._ingest.upload(table, copies, options=UploadOptions(), by=plain)
+        for at in range(0, len(copies), _COPIES):
+            self._ingest.upload(table, copies[at : at + _COPIES], options=UploadOptions(), by=plain)
 
         def decide(now: TableState) -> Step:
             step = self._ended(now, entry_id=entry_id, override_gates=True, by=plain)
