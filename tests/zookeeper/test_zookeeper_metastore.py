@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
+from kazoo.protocol.states import KazooState
 
 from holdfast.errors import InvalidRequest, LineageChanged, OutcomeUnknown, StorageUnavailable, TableDamaged
 from holdfast.push.metastore.memory import MemoryMetastore
@@ -300,6 +301,29 @@ def test_a_lost_session_is_noticed_and_everything_is_announced_again(connect):
     other.write([Create("/watched", b"1")])
     assert heard.soon()
     assert store.read("/watched").data == b"1"
+
+
+def test_a_session_that_is_lost_while_the_one_before_is_made_up_for_is_not_forgotten(zookeeper, cluster):
+    class Unlucky(ZookeeperMetastore):
+        is_unlucky = False
+
+        def _put_ephemeral(self, path, data):
+            super()._put_ephemeral(path, data)
+            if self.is_unlucky:
+                self._on_state(KazooState.LOST)
+
+    store = Unlucky(f"127.0.0.1:{zookeeper.port}", "/below", cluster, connect_timeout_s=20.0)
+    store.announce("/brokers/b1", b"17")
+    store._on_state(KazooState.LOST)
+
+    store.is_unlucky = True
+    store._return()
+    assert not store.is_connected()
+    store.is_unlucky = False
+    store._return()
+
+    assert store.is_connected()
+    store.close()
 
 
 def test_a_server_that_does_not_answer_is_told():

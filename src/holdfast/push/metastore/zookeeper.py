@@ -124,7 +124,10 @@ class ZookeeperMetastore:
         self._watches = _Watches(self)
         self._lock = threading.Lock()
         self._announced: dict[str, bytes] = {}
-        self._is_lost = False
+        self._losses = 0
+        """So many sessions were lost."""
+        self._losses_made_up = 0
+        """So many were lost when everything was last announced again."""
         self._pieces: dict[str, tuple[int, tuple[str, ...]]] = {}
         """Of records that were cut, the version last seen and the names of its pieces."""
         self._start(connect_timeout_s)
@@ -243,7 +246,7 @@ class ZookeeperMetastore:
             return True
 
     def is_connected(self) -> bool:
-        return not self._is_lost and self._client.state == KazooState.CONNECTED
+        return self._losses == self._losses_made_up and self._client.state == KazooState.CONNECTED
 
     def close(self) -> None:
         self._client.remove_listener(self._on_state)
@@ -264,7 +267,7 @@ class ZookeeperMetastore:
     def _on_state(self, state: str) -> None:
         """Called by the client's own thread, which must not wait for an answer."""
         if state == KazooState.LOST:
-            self._is_lost = True
+            self._losses += 1
             log.warning("metastore.session_lost", extra={"hosts": self._hosts})
         elif state == KazooState.CONNECTED:
             self._client.handler.spawn(self._return)
@@ -273,10 +276,12 @@ class ZookeeperMetastore:
         """A new session knows nothing of what the lost one announced."""
         try:
             with self._lock:
-                if self._is_lost:
+                # The new session may be lost while this goes on, and is then not made up for.
+                losses = self._losses
+                if losses != self._losses_made_up:
                     for path, data in self._announced.items():
                         self._put_ephemeral(path, data)
-                    self._is_lost = False
+                    self._losses_made_up = losses
             self._watches.renew()
             # Changes may have gone unheard meanwhile.
             self._notifier.tell_all()
