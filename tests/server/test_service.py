@@ -300,7 +300,12 @@ def test_of_two_controllers_on_one_store_one_leads(tmp_path):
             one.service.controller.upkeep.run_retention_everywhere(by=by) for one in (first, second, first)
         ]
 
+        asked = [
+            Client(one).post("/periodictask/run", taskname="RetentionManager") for one in (first, second)
+        ]
+
     assert [len(report) for report in reports] == [1, 0, 1]
+    assert [len(answer.json()["reports"]) for answer in asked] == [1, 1], "who asks need not know who leads"
 
 
 def test_with_pinots_rules_a_revert_deletes_at_once_and_is_not_repeated(serve):

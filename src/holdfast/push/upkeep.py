@@ -71,8 +71,11 @@ class Upkeep:
 
     def run_retention_everywhere(self, *, by: Caller = _SERVICE) -> tuple[RetentionReport, ...]:
         """One pass over every table, only on the controller that leads; the others return at once."""
-        if not self._catalog.metastore.claim(_LEADER, self._owner):
-            return ()
+        leads = self._catalog.metastore.claim(_LEADER, self._owner)
+        return self.run_retention_now(by=by) if leads else ()
+
+    def run_retention_now(self, *, by: Caller = _SERVICE) -> tuple[RetentionReport, ...]:
+        """One pass over every table, whoever leads: two at a time only cost each other attempts."""
         reports = tuple(report for table in self._catalog.tables() for report in self._pass_over(table, by))
         self.empty_deleted_areas()
         self._deep_store.sweep_leftovers()
