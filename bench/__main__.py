@@ -24,6 +24,7 @@ from bench.workloads.delete import delete
 from bench.workloads.overwrite import overwrite
 from bench.workloads.push import push, push_switch
 from bench.workloads.rollback import rollback
+from bench.workloads.serve import serve
 from bench.workloads.snapshot_read import snapshot_read
 from bench.workloads.switch import switch
 from bench.workloads.touched_groups import touched_groups
@@ -143,6 +144,7 @@ def _workloads(data: Path, *, rows: int, groups: Sequence[int], cleaned: Version
         clean_plan(cleaned, seconds=20.0),
         clean_increment(few=10, many=1000, groups_per_partition=10),
         clean_deletion(files=10_000),
+        serve(),
         switch(segments=100_000),
         push_switch(),
         *(broker(name, rows=min(rows, _BROKER_ROWS_MAX)) for name in QUERIES),

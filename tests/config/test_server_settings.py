@@ -2,9 +2,11 @@
 
 import datetime as dt
 import ipaddress
+from dataclasses import replace
 
 import pytest
 
+from holdfast.config.push_rules import PINOT, Rules
 from holdfast.config.server import Listener, Role, ServerSettings, Tls, User
 from holdfast.config.server_file import load_settings
 from holdfast.errors import InvalidOption
@@ -72,7 +74,7 @@ tls: {{certificate: c.pem, key: k.pem, required: true}}
     assert (settings.controller.port, settings.broker.port) == (9100, 0)
     assert settings.retention_frequency_ms == 3_600_000
     assert settings.retention_initial_delay_ms == 5_000
-    assert not settings.locks_deletes
+    assert settings.rules == Rules(locks_deletes=False)
     ana, job = settings.users
     assert (ana.name, dict(ana.roles), ana.is_token) == ("ana", {"*": Role.ADMIN}, False)
     assert (job.secret_hash, job.is_token) == (HASH, True)
@@ -85,6 +87,14 @@ tls: {{certificate: c.pem, key: k.pem, required: true}}
     assert settings.downloads.hosts == ("files.example:8080",)
     assert settings.downloads.networks == (ipaddress.ip_network("10.0.0.0/8"),)
     assert settings.tls.certificate == f"{tmp_path}/c.pem"
+
+
+def test_rules_are_switched_off_one_by_one_or_all_at_once(load):
+    assert load("cluster: x").rules == Rules()
+    assert load("rules: {keeps_reverted: false}").rules == Rules(keeps_reverted=False)
+    assert load("rules: {pinot: true}").rules == PINOT
+    assert load("rules: {pinot: true, times_rise: true}").rules == replace(PINOT, times_rise=True)
+    assert load("{rules: {pinot: true}, delete_lock: false}").rules == replace(PINOT, locks_deletes=False)
 
 
 def test_an_absolute_path_stays_and_an_odd_one_is_quoted(load):
@@ -100,6 +110,7 @@ def test_an_absolute_path_stays_and_an_odd_one_is_quoted(load):
         ("limits: {query_timeot: 1s}", "did you mean query_timeout?"),
         (f"auth: {{users: [{{name: a, pasword: {HASH}, role: read}}]}}", "did you mean password?"),
         ("tls: {zzz: 1}", "known: certificate, key, required"),
+        ("rules: {keep_reverted: false}", "did you mean keeps_reverted?"),
     ],
 )
 def test_an_unknown_key_is_refused_with_the_nearest_name(load, text, told):

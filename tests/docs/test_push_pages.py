@@ -9,6 +9,7 @@ import pytest
 from harness.guides import ROOT, Guide
 from holdfast.config.documents import read_document
 from holdfast.config.pipeline import Destination, Publication, Source
+from holdfast.config.push_rules import Rules
 from holdfast.config.server import Downloads, Limits
 from holdfast.server.routes import broker_endpoints, controller_endpoints
 
@@ -62,6 +63,14 @@ def test_every_key_of_a_job_is_described():
     named = {part for key in re.findall(r"`([\w.\[\]]+)`", GUIDE) for part in (key, *key.split("."))}
     described = named | {part.removesuffix("[]") for part in named}
     assert sorted({*keys, *ours} - described) == []
+
+
+def test_every_rule_that_can_be_switched_off_is_described():
+    listed = re.findall(
+        r"^\| `(\w+)`(?: \(off\))? \|", GUIDE.partition("## Where it differs")[2], re.MULTILINE
+    )
+
+    assert listed == [one.name for one in fields(Rules) if one.name != "locks_deletes"]
 
 
 def test_every_key_of_a_pipeline_is_described():

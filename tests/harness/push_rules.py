@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from holdfast.config.push import HOUR_MS, PushTable
+from holdfast.config.push_rules import Rules
 from holdfast.errors import HoldfastError
 from holdfast.model.lineage import EntryState, Lineage, visible
 from holdfast.push import deletes, retention, reverting, uploads
@@ -15,7 +16,7 @@ from holdfast.push import replace as replacing
 from holdfast.push.drafts import changes
 from holdfast.push.leases import lease_expires_at_ms
 from holdfast.push.reports import Caller, UploadOptions
-from holdfast.push.rules import Decision, Rules, StartRequest, Target
+from holdfast.push.rules import Decision, StartRequest, Target
 from holdfast.push.segments import Segment
 from holdfast.push.snapshots import snapshots
 from holdfast.push.state import PushState, TableState

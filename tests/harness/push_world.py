@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from harness.world import SimulatedClock
+from holdfast.config.push_rules import Rules
 from holdfast.errors import HoldfastError
 from holdfast.model.lineage import EntryState, visible
 from holdfast.push.archives import segment_crc
@@ -25,7 +26,7 @@ from holdfast.push.metastore.port import Metastore
 from holdfast.push.payloads import Payload
 from holdfast.push.records import BrokerEpochs
 from holdfast.push.reports import Caller, Switched, UploadOptions
-from holdfast.push.rules import Rules, StartRequest, Target
+from holdfast.push.rules import StartRequest, Target
 from holdfast.storage.memory import MemoryStore
 from holdfast.storage.store import Store
 

@@ -1,5 +1,6 @@
 """The protocol as jobs speak it: repeated calls, services that see nothing, several at once."""
 
+import io
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -10,7 +11,9 @@ from harness.push_jobs import ROWS, job_of, rows_of, seen
 from holdfast.config.server import Downloads, Listener, ServerSettings
 from holdfast.errors import Conflict, HoldfastError, InvalidRequest, OutcomeUnknown, StorageUnavailable
 from holdfast.jobs.push import run_push_job
-from holdfast.jobs.replacement import Patience, check_shared, open_target
+from holdfast.jobs.replacement import Patience, check_shared, open_target, upload_segments
+from holdfast.push.archives import unpack_batch
+from holdfast.push.segment_task import BuiltSegment
 from holdfast.server.run import serving
 
 
@@ -45,6 +48,32 @@ def test_a_deep_store_that_the_service_does_not_share_is_noticed_before_anything
 
     with pytest.raises(InvalidRequest, match="does not see"):
         check_shared(target, "run1")
+
+
+def test_segments_that_do_not_fit_one_write_of_the_store_are_registered_in_smaller_batches(running, table):
+    class Small:
+        """A service whose store takes three segments in a write."""
+
+        def __init__(self):
+            self.took = []
+
+        def upload(self, path, name, content, **more):
+            found = [one.description.name for one in unpack_batch(io.BytesIO(content)).values()]
+            if len(found) > 3:
+                raise InvalidRequest("the record is too large for the store", code="RECORD_TOO_LARGE")
+            self.took.append(found)
+
+    client, counts = Small(), []
+    target = replace(open_target(running.controller_url, "", table.name, Patience()), client=client)
+    built = [
+        BuiltSegment(name=f"s{number}", path=f"s{number}", rows=1, size_bytes=1, crc=1)
+        for number in range(10)
+    ]
+
+    upload_segments(target, built, uri_of=lambda path: path, created_ms=1, announce=counts.append)
+
+    assert [name for batch in client.took for name in batch] == [one.name for one in built]
+    assert counts == [2, 4, 6, 8, 10]
 
 
 def test_several_controllers_each_get_a_copy(tmp_path):

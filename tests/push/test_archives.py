@@ -256,6 +256,14 @@ def test_an_archive_with_too_many_bytes_is_refused(target):
     refused(archive(member("s1/noise", noise)), target, "too many bytes", expanded_bytes=100_000)
 
 
+def test_a_batch_is_in_memory_and_so_has_a_limit_of_its_own():
+    noise = random.Random(2).randbytes(200_000)
+    limits = ArchiveLimits(batch_bytes=100_000)
+
+    with pytest.raises(InvalidRequest, match="too many bytes"):
+        unpack_batch(archive(member("noise", noise)), limits=limits)
+
+
 def test_an_archive_with_too_many_entries_is_refused(target):
     many = [member(f"s1/f{number}") for number in range(50)]
 

@@ -1,14 +1,17 @@
 """The controller's use cases over records and files in memory."""
 
+from dataclasses import replace
+
 import pytest
 
-from harness.push_world import ANN, DAY_MS, TABLE, PushWorld, config, parquet, refused
+from harness.push_world import ANN, DAY_MS, SCHEMA, TABLE, PushWorld, config, parquet, refused
 from holdfast.errors import Conflict, InvalidRequest, Refused, TableNotFound
 from holdfast.model.lineage import EntryState
 from holdfast.push.audit import check_chain
 from holdfast.push.metastore.memory import MemoryMetastore
 from holdfast.push.reports import Caller, UploadOptions
 from holdfast.push.rules import StartRequest, Target
+from holdfast.push.state import AnsweredCall, Tombstone
 
 
 @pytest.fixture
@@ -90,6 +93,44 @@ def test_a_start_that_is_repeated_with_its_key_opens_one_entry(world):
     refused("KEY_REUSED", world.start, [], ["b"], by=by)
 
 
+def test_of_calls_with_a_key_the_newest_thousand_are_remembered(world):
+    """Every write of a table carries them, so their number must not grow with the calls of a day."""
+    remember(world, calls={f"k{n}": AnsweredCall(request="", answer=(), at_ms=0) for n in range(1000)})
+
+    world.start([], ["a"], by=replace(ANN, key="new"))
+
+    known = world.catalog.load(TABLE).push.calls
+    assert (len(known), "new" in known, "k0" in known, "k1" in known) == (1000, True, False, True)
+
+
+def test_of_entries_that_retention_removed_the_newest_two_thousand_are_remembered(world):
+    ended = Tombstone(state=EntryState.REVERTED, at_ms=world.clock.now)
+    remember(world, tombstones={f"e{n}": ended for n in range(2000)})
+    first = world.push(1)
+    world.revert(first)
+    world.retention(after_ms=2 * DAY_MS)
+    world.retention()
+    world.retention()
+
+    known = world.catalog.load(TABLE).push.tombstones
+
+    assert (len(known), first in known, "e0" in known, "e1" in known) == (2000, True, False, True)
+
+
+def test_calls_that_name_no_table_leave_nothing_behind(world):
+    for number in range(100):
+        with pytest.raises(TableNotFound):
+            world.revert("e", table=f"nobody{number}_OFFLINE")
+
+    assert not world.controller._transactions._locks
+
+
+def remember(world, **remembered):
+    """What earlier calls left in the table's side record."""
+    state = world.catalog.load(TABLE)
+    world.catalog.save(state, replace(state, push=replace(state.push, **remembered)))
+
+
 def test_a_rollback_that_is_repeated_with_its_key_goes_back_once():
     world = PushWorld().create(batch={"retainedSnapshots": 4})
     for number in (1, 2, 3):
@@ -142,8 +183,6 @@ def test_a_group_of_which_one_is_refused_changes_nothing(world):
 
 def test_end_waits_for_the_segments_to_come_online_and_notices_a_revert_meanwhile(world):
     """J44: the wait looks at the entry again each time."""
-    from dataclasses import replace
-
     from holdfast.format.znode import decode_record, encode_record
     from holdfast.push.metastore.port import Replace
     from holdfast.push.paths import external_view_path
@@ -256,6 +295,20 @@ def test_every_change_is_audited_in_a_chain(world):
     assert check_chain(world.metastore, TABLE, world.catalog.load(TABLE).push) == 4
 
 
+def test_a_change_of_a_schema_is_in_the_audit_of_every_table_that_uses_it(world):
+    world.controller.create_table(config("returns"), by=ANN)
+    other = {"schemaName": "others", "dimensionFieldSpecs": [{"name": "id", "dataType": "INT"}]}
+    world.controller.put_schema(other, override=False, by=ANN)
+    world.controller.create_table(config("others", segments={"schemaName": "others"}), by=ANN)
+
+    world.controller.put_schema(SCHEMA, override=True, by=ANN)
+
+    newest = [
+        world.controller.audit(f"{name}_OFFLINE")[0].operation for name in ("orders", "returns", "others")
+    ]
+    assert newest == ["change schema", "change schema", "create table"]
+
+
 def test_consistent_push_is_switched_off_in_place_and_on_again(world):
     world.push(1, "orders_1732752000456_0", "orders_1732752000456_1")
 
@@ -279,8 +332,6 @@ def test_consistent_push_is_not_switched_off_while_a_push_is_open(world):
 
 
 def test_segments_are_selected_by_time():
-    from dataclasses import replace
-
     world = PushWorld().create(consistent=False, ingestionConfig={"segmentTimeValueCheck": False})
     for name, start, end in (("a", 10, 19), ("b", 15, 25), ("c", None, None), ("d", 30, 39)):
         payload = replace(world.payload(name, 1), start_ms=start, end_ms=end)

@@ -3,6 +3,7 @@
 import pytest
 
 from harness.push_world import ANN, TABLE, PushWorld, parquet, refused, uploaded_file
+from holdfast.push.ingest import upload_locks_path
 from holdfast.push.reports import UploadOptions
 
 
@@ -110,6 +111,17 @@ def test_of_two_protected_uploads_of_a_segment_the_second_waits(world):
     world.upload("a", 2, protected=True)
 
     assert world.rows_of("a") == [2, 2]
+
+
+def test_the_lock_of_an_upload_that_died_goes_with_retention_once_it_has_run_out(world):
+    world.start([], ["a"])
+    world.controller._ingest._locked(TABLE, {"a": world.payload("a", 1)})
+
+    world.retention(after_ms=500_000)
+    assert world.metastore.children(upload_locks_path(TABLE)) == ("a",)
+    world.retention(after_ms=100_000)
+
+    assert world.metastore.children(upload_locks_path(TABLE)) == ()
 
 
 def test_a_parquet_file_is_a_segment(world, tmp_path):

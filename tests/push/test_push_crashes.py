@@ -15,11 +15,12 @@ import pytest
 from harness.faults import Crash
 from harness.push_checker import check_push_at_any_time, check_push_at_rest, check_table_is_gone
 from harness.push_faults import CountedMetastore, CountedStore, Steps
-from harness.push_world import ANN, DAY_MS, TABLE, PushWorld, config
+from harness.push_world import ANN, DAY_MS, SCHEMA, TABLE, PushWorld, config
+from holdfast.config.push_rules import PINOT
 from holdfast.errors import HoldfastError
 from holdfast.model.lineage import EntryState
 from holdfast.push.reports import Caller
-from holdfast.push.rules import PINOT, StartRequest
+from holdfast.push.rules import StartRequest
 
 ITEMS = "items_OFFLINE"
 KEYED = Caller(actor="ann", key="k1")
@@ -107,6 +108,15 @@ def _group() -> PushWorld:
 
 
 @cache
+def _leased() -> PushWorld:
+    """Two snapshots, and an open push that shows signs of life."""
+    world = _two().copy()
+    request = StartRequest(segments_from=("b0", "b1"), segments_to=("c0",), lease_ms=1000)
+    world.lease_token = world.controller.start_replace(TABLE, request, by=ANN).lease_token
+    return world
+
+
+@cache
 def _timed() -> PushWorld:
     world = _empty().copy()
     world.push(1, "orders_1732752000456_0", "orders_1732752000456_1")
@@ -160,6 +170,25 @@ def _discards(world: PushWorld) -> object:
     return world.controller.orphans.discard_files(TABLE, sorted(world.files()))
 
 
+def _reverts_group(world: PushWorld) -> object:
+    entries = {table: _entry(world, table=table) for table in (TABLE, ITEMS)}
+    return world.controller.revert_group(entries, force=True, by=ANN)
+
+
+def _beats(world: PushWorld) -> object:
+    token = _leased().lease_token
+    return world.controller.heartbeat(TABLE, _entry(world), lease_token=token, by=ANN)
+
+
+def _widens(world: PushWorld) -> object:
+    wider = [*SCHEMA["dimensionFieldSpecs"], {"name": "city", "dataType": "STRING"}]
+    return world.controller.put_schema({**SCHEMA, "dimensionFieldSpecs": wider}, override=True, by=ANN)
+
+
+def _reconfigures(world: PushWorld) -> object:
+    return world.controller.update_table(config(batch={"retainedSnapshots": 5}), by=ANN)
+
+
 def _pins(world: PushWorld) -> object:
     return world.controller.pin(TABLE, 1, until_ms=world.clock.now + DAY_MS, by=ANN)
 
@@ -193,6 +222,10 @@ CASES = [
     Case("retention deletes", _leaving, lambda w: w.retention(), (B,), 10),
     Case("retention empties", _deleted, lambda w: w.retention(), (B,), 7),
     Case("end of a group", _group, _ends_group, (B, [3] * 2), 1, (TABLE, ITEMS)),
+    Case("revert of a group", _group, _reverts_group, (B,), 1, (TABLE, ITEMS)),
+    Case("sign of life", _leased, _beats, (B,), 1),
+    Case("change of the schema", _two, _widens, (B,), 2),
+    Case("change of the configuration", _two, _reconfigures, (B,), 1),
     Case("switching off", _timed, _switches_off, (A,), 5),
     Case("pin", _two, _pins, (B,), 1),
     Case("table deletion", _two, _deletes_table, (B,), 12, ends_table=True),

@@ -16,10 +16,10 @@ from hypothesis.stateful import (
 )
 
 from harness.push_rules import APPEND, PLAIN, REFRESH, PureTable
+from holdfast.config.push_rules import PINOT
 from holdfast.errors import HoldfastError
 from holdfast.model.lineage import EntryState
 from holdfast.push.retention import plan_retention
-from holdfast.push.rules import PINOT
 from holdfast.push.snapshots import details_of, retained, snapshots
 
 NAMES = [f"v{number}" for number in range(9)]

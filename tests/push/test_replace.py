@@ -3,10 +3,10 @@
 import pytest
 
 from harness.push_rules import APPEND, OPERATOR, PLAIN, REFRESH, SOMEBODY, refused, table_with
+from holdfast.config.push_rules import PINOT, Rules
 from holdfast.errors import InvalidRequest
 from holdfast.model.lineage import EntryState
 from holdfast.push.reports import Caller
-from holdfast.push.rules import PINOT, Rules
 from holdfast.push.state import GateOutcome
 
 IN_PROGRESS, COMPLETED, REVERTED = EntryState

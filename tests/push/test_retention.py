@@ -6,10 +6,10 @@ import pytest
 
 from harness.push_rules import APPEND, PLAIN, PureTable
 from holdfast.config.push import DAY_MS, HOUR_MS
+from holdfast.config.push_rules import PINOT, Rules
 from holdfast.errors import Conflict
 from holdfast.model.lineage import EntryState
 from holdfast.push.retention import plan_retention, ready_deletions
-from holdfast.push.rules import PINOT, Rules
 from holdfast.push.segments import Segment
 
 IN_PROGRESS, COMPLETED, REVERTED = EntryState

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from harness.push_rules import OPERATOR, PLAIN, REFRESH, SOMEBODY, refused, table_with
+from holdfast.config.push_rules import PINOT
 from holdfast.model.lineage import EntryState
 from holdfast.push.reports import Caller
-from holdfast.push.rules import PINOT
 
 IN_PROGRESS, COMPLETED, REVERTED = EntryState
 MANY = replace(PLAIN, retained_snapshots=5)

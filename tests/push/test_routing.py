@@ -98,6 +98,37 @@ def test_a_lost_notification_is_made_up_for_by_polling(tmp_path):
         router.close()
 
 
+def test_a_bug_met_while_following_does_not_end_it(tmp_path):
+    """A broker that stopped following would answer from its old snapshots for ever."""
+
+    class Failing:
+        def __init__(self, metastore):
+            self._metastore = metastore
+            self.failures = []
+
+        def children(self, path):
+            if self.failures:
+                raise self.failures.pop()
+            return self._metastore.children(path)
+
+        def __getattr__(self, name):
+            return getattr(self._metastore, name)
+
+    tables = Tables(tmp_path)
+    table = tables.create()
+    failing = Failing(tables.metastore.connect())
+    router = Router(Tables(tmp_path, failing).catalog, broker=BROKER, settings=RouterSettings(coalesce_ms=1))
+    router.start()
+    try:
+        failing.failures.append(RuntimeError("dictionary changed size during iteration"))
+        tables.push(table, [], {"a": orders([1])})
+
+        until(lambda: router.epochs()[table] == 1)
+        assert failing.failures == []
+    finally:
+        router.close()
+
+
 def test_a_query_keeps_its_snapshot_and_its_files_while_a_switch_happens(tables, router):
     """What is announced is the lowest epoch in use, which is what deletions wait for."""
     table = tables.create()

@@ -1,11 +1,14 @@
 """What is deleted and when its files go, retention, and what the doctor sees and mends."""
 
+import socket
+
 import pytest
 
 from harness.push_world import ANN, DAY_MS, TABLE, PushWorld, config, refused
 from holdfast.errors import TableNotFound
 from holdfast.model.lineage import EntryState
 from holdfast.push.audit import check_chain
+from holdfast.storage.local import STAGING_FOLDER, LocalStore
 
 
 @pytest.fixture
@@ -115,6 +118,19 @@ def test_an_old_file_that_no_record_names_goes(world):
     assert world.rows() == [1, 1]
 
 
+def test_what_uploads_that_died_left_half_written_goes(tmp_path):
+    world = PushWorld(store=LocalStore(str(tmp_path))).create()
+    world.push(1)
+    draft = tmp_path / STAGING_FOLDER / f"{socket.gethostname()}~another-boot~1~a"
+    draft.parent.mkdir(parents=True, exist_ok=True)
+    draft.write_bytes(b"half")
+
+    world.controller.upkeep.run_retention_everywhere()
+
+    assert not draft.exists()
+    assert world.rows() == [1, 1]
+
+
 def test_only_the_leader_runs_retention_everywhere(world):
     world.push(1)
     other = world.another(metastore=world.metastore.connect())
@@ -207,7 +223,7 @@ def test_the_doctor_sees_a_file_that_is_cut_off(world):
 
 def test_the_doctor_mends_what_a_reverted_entry_hides():
     """Pinot's own hazard: the name of a reverted push was used again."""
-    from holdfast.push.rules import PINOT
+    from holdfast.config.push_rules import PINOT
 
     world = PushWorld(rules=PINOT).create(consistent=False)
     first = world.start([], ["a"])

@@ -15,6 +15,7 @@ import pytest
 
 from harness.push_client import Client, basic, make_table, parquet
 from holdfast.clock import SystemClock
+from holdfast.config.push_rules import PINOT
 from holdfast.config.server import Limits, Listener, Role, Tls, User
 from holdfast.errors import InvalidRequest, StorageUnavailable
 from holdfast.push.catalog import Catalog
@@ -299,7 +300,24 @@ def test_of_two_controllers_on_one_store_one_leads(tmp_path):
             one.service.controller.upkeep.run_retention_everywhere(by=by) for one in (first, second, first)
         ]
 
+        asked = [
+            Client(one).post("/periodictask/run", taskname="RetentionManager") for one in (first, second)
+        ]
+
     assert [len(report) for report in reports] == [1, 0, 1]
+    assert [len(answer.json()["reports"]) for answer in asked] == [1, 1], "who asks need not know who leads"
+
+
+def test_with_pinots_rules_a_revert_deletes_at_once_and_is_not_repeated(serve):
+    table = make_table(Client(serve(rules=PINOT)), "strict")
+    table.push([], ["a"])
+    entry = table.push(["a"], ["b"])
+
+    assert table.revert(entry).status_code == 200
+    again = table.revert(entry)
+
+    assert (again.status_code, again.json()["errorCode"]) == (409, "ENTRY_REVERTED")
+    assert table.segments() == {"a"}
 
 
 def test_nothing_of_the_configuration_is_served(running, client):

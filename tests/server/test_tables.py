@@ -190,6 +190,7 @@ def test_retention_runs_on_demand(pushed, client):
         assert [one["table"] for one in answer.json()["reports"]] == [pushed.typed]
     assert client.post("/periodictask/run", taskname="Nothing").status_code == 404
     assert client.post("/periodictask/run").status_code == 400
+    assert client.post("/periodictask/run", taskname="RetentionManager", dryRun=True).status_code == 400
     assert (
         client.post("/periodictask/run", taskname="RetentionManager", tableName="nobody").status_code == 404
     )

@@ -7,18 +7,22 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
+from kazoo.protocol.states import KazooState
 
-from holdfast.errors import InvalidRequest, OutcomeUnknown, StorageUnavailable, TableDamaged
+from holdfast.errors import InvalidRequest, LineageChanged, OutcomeUnknown, StorageUnavailable, TableDamaged
 from holdfast.push.metastore.memory import MemoryMetastore
 from holdfast.push.metastore.open import open_metastore
-from holdfast.push.metastore.port import Check, Create, Replace
+from holdfast.push.metastore.pieces import pieces_path
+from holdfast.push.metastore.port import Check, Create, Remove, Replace
 from holdfast.push.metastore.zookeeper import ZookeeperMetastore
 from push.metastore.agreement import HISTORIES, assert_agreement
 from push.metastore.promises import Heard, MetastorePromises, eventually
@@ -82,15 +86,14 @@ def test_a_record_that_is_torn_gzip_is_damaged(connect, client, cluster):
 
 def test_j9_a_record_above_helixs_threshold_is_compressed(connect, client, cluster):
     store = connect()
-    small, large = b"a" * 1_024_000, b"a" * 1_024_001
+    small, large = b"a" * 1_020_000, b"a" * 1_024_001
 
-    store.write([Create("/small", b"a" * 900_000)])
+    store.write([Create("/small", small)])
     store.write([Create("/large", large)])
 
-    assert client.get(f"/below/{cluster}/small")[0] == b"a" * 900_000
+    assert client.get(f"/below/{cluster}/small")[0] == small
     assert client.get(f"/below/{cluster}/large")[0][:2] == b"\x1f\x8b"
     assert store.read("/large").data == large
-    assert len(small) < len(large)
 
 
 def test_records_that_do_not_fit_one_packet_together_are_compressed(connect, client, cluster):
@@ -106,32 +109,143 @@ def test_records_that_do_not_fit_one_packet_together_are_compressed(connect, cli
     assert [record.data for record in store.read_all(["/r0", "/r1", "/r2"])] == contents
 
 
-def test_j9_what_does_not_fit_even_compressed_is_refused_and_nothing_changes(connect):
+def noise(seed, size=3_000_000):
+    """What no compression makes smaller, and so takes six pieces."""
+    return random.Random(seed).randbytes(size)
+
+
+@pytest.fixture
+def pieces(client, cluster):
+    """The names of all pieces of a record."""
+
+    def pieces(path):
+        folder = f"/below/{cluster}{pieces_path(path)}"
+        return client.get_children(folder) if client.exists(folder) else []
+
+    return pieces
+
+
+def test_j9_what_does_not_fit_even_compressed_is_cut_and_read_whole(connect, pieces):
+    store, other = connect(), connect()
+    store.write([Create("/a", noise(1)), Create("/b", noise(2)), Create("/c", b"small")])
+
+    found = other.read_all(["/a", "/b", "/c"])
+
+    assert [record.data for record in found] == [noise(1), noise(2), b"small"]
+    assert (len(pieces("/a")), len(pieces("/b")), pieces("/c")) == (6, 6, [])
+
+
+def test_pieces_go_with_their_version_of_the_record(connect, pieces):
+    store, other = connect(), connect()
+    store.write([Create("/a", noise(1))])
+
+    store.write([Replace("/a", noise(2), 0)])
+    assert (store.read("/a").data, len(pieces("/a"))) == (noise(2), 6)
+    other.write([Replace("/a", b"small", other.read("/a").version)])
+    assert (store.read("/a").data, pieces("/a")) == (b"small", [])
+    other.write([Replace("/a", noise(3), 2)])
+    store.write([Remove("/a", store.read("/a").version)])
+
+    assert (other.read("/a"), pieces("/a")) == (None, [])
+
+
+def test_a_write_that_loses_its_race_leaves_no_pieces(connect, pieces):
     store = connect()
     store.write([Create("/a", b"old")])
-    noise = random.Random(1).randbytes(1_100_000)
+
+    with pytest.raises(LineageChanged):
+        store.write([Replace("/a", noise(1), 7)])
+
+    assert (store.read("/a").data, pieces("/a")) == (b"old", [])
+
+
+def test_what_a_dead_writer_left_goes_once_it_is_old(connect, client, cluster, pieces):
+    store = connect()
+    store.write([Create("/a", noise(1))])
+    client.create(f"/below/{cluster}{pieces_path('/a')}/left-0000", b"x")
+
+    store.write([Replace("/a", noise(2), 0)])
+    assert "left-0000" in pieces("/a")
+    impatient = connect(pieces_left_s=0)
+    impatient.write([Replace("/a", noise(3), impatient.read("/a").version)])
+
+    assert "left-0000" not in pieces("/a")
+    assert store.read("/a").data == noise(3)
+
+
+def test_a_writer_whose_pieces_were_taken_for_left_ones_has_lost(zookeeper, cluster):
+    class Sleeper(ZookeeperMetastore):
+        def _put_pieces(self, packet):
+            super()._put_pieces(packet)
+            self._remove_pieces([path for each in packet.pieces.values() for path in each])
+
+    store = Sleeper(f"127.0.0.1:{zookeeper.port}", "/below", cluster, connect_timeout_s=20.0)
+    store.write([Create("/a", b"old")])
+
+    with pytest.raises(LineageChanged):
+        store.write([Replace("/a", noise(1), 0)])
+
+    assert store.read("/a").data == b"old"
+    store.close()
+
+
+def test_a_record_of_which_a_piece_is_lost_is_damaged(connect, client, cluster, pieces):
+    store = connect()
+    store.write([Create("/a", noise(1))])
+    client.delete(f"/below/{cluster}{pieces_path('/a')}/{min(pieces('/a'))}")
+
+    with pytest.raises(TableDamaged, match="pieces of a record are missing"):
+        store.read("/a")
+
+
+def test_who_reads_while_a_cut_record_changes_sees_one_version_whole(connect):
+    store, other = connect(), connect()
+    contents = [noise(number, 1_500_000) for number in range(4)]
+    store.write([Create("/a", contents[0])])
+    stop = threading.Event()
+
+    def change():
+        for number in range(30):
+            store.write([Replace("/a", contents[(number + 1) % 4], number)])
+        stop.set()
+
+    with ThreadPoolExecutor(1) as pool:
+        changing = pool.submit(change)
+        seen = []
+        while not stop.is_set() and not changing.done():
+            seen.append(other.read("/a"))
+        changing.result()
+
+    assert {record.version for record in seen} <= set(range(31))
+    assert all(record.data == contents[record.version % 4] for record in seen)
+
+
+def test_j9_more_changes_than_one_packet_holds_are_refused_and_nothing_changes(connect):
+    store = connect()
+    store.write([Create("/a", b"old")])
+    many = [Create(f"/many/{number}", noise(number, 1000)) for number in range(1200)]
 
     with pytest.raises(InvalidRequest) as refusal:
-        store.write([Replace("/a", noise, 0), Create("/b", b"new")])
+        store.write([Replace("/a", b"new", 0), *many])
 
     assert refusal.value.facts["code"] == "RECORD_TOO_LARGE"
     assert refusal.value.facts["size_bytes"] > refusal.value.facts["limit_bytes"]
     assert store.read("/a").data == b"old"
-    assert store.read("/b") is None
+    assert store.children("/many") == ()
 
 
 def test_what_is_just_allowed_reaches_the_server(connect):
     """The server drops the connection of who sends too much, so the limit must be known here."""
     store = connect()
-    noise = random.Random(2).randbytes(1_020_000)
+    content = noise(2, 1_020_000)
 
-    store.write([Create("/a", noise)])
+    store.write([Create("/a", content)])
 
-    assert store.read("/a").data == noise
+    assert store.read("/a").data == content
     assert store.is_connected()
 
 
-def test_ten_thousand_small_changes_fit_one_write(connect):
+def test_four_thousand_small_changes_fit_one_write(connect):
     store = connect()
     store.write([Create("/guard", b"1")])
     changes = [Create(f"/SEGMENTS/t/s{number:05}", b"x") for number in range(4000)]
@@ -187,6 +301,29 @@ def test_a_lost_session_is_noticed_and_everything_is_announced_again(connect):
     other.write([Create("/watched", b"1")])
     assert heard.soon()
     assert store.read("/watched").data == b"1"
+
+
+def test_a_session_that_is_lost_while_the_one_before_is_made_up_for_is_not_forgotten(zookeeper, cluster):
+    class Unlucky(ZookeeperMetastore):
+        is_unlucky = False
+
+        def _put_ephemeral(self, path, data):
+            super()._put_ephemeral(path, data)
+            if self.is_unlucky:
+                self._on_state(KazooState.LOST)
+
+    store = Unlucky(f"127.0.0.1:{zookeeper.port}", "/below", cluster, connect_timeout_s=20.0)
+    store.announce("/brokers/b1", b"17")
+    store._on_state(KazooState.LOST)
+
+    store.is_unlucky = True
+    store._return()
+    assert not store.is_connected()
+    store.is_unlucky = False
+    store._return()
+
+    assert store.is_connected()
+    store.close()
 
 
 def test_a_server_that_does_not_answer_is_told():

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from holdfast.config.push_rules import Rules
 from holdfast.errors import InvalidOption
 
 EVERY_TABLE = "*"
@@ -101,8 +102,7 @@ class ServerSettings:
     orphan_ms: int = 3 * 24 * 3_600_000
     """How old a file in the deep store must be that nothing names before retention removes it."""
     engine: str = "duckdb"
-    locks_deletes: bool = True
-    """Refuse to delete segments that a live lineage entry holds."""
+    rules: Rules = field(default_factory=Rules)
     users: tuple[User, ...] = ()
     limits: Limits = field(default_factory=Limits)
     downloads: Downloads = field(default_factory=Downloads)

@@ -9,12 +9,14 @@ import ipaddress
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import fields, replace
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote, unquote
 
 from holdfast.config import values
 from holdfast.config.documents import Document, Section, read_document
+from holdfast.config.push_rules import PINOT, Rules
 from holdfast.config.server import (
     DEFAULT_DEEP_STORE,
     DEFAULT_STORE,
@@ -51,7 +53,7 @@ def parse_settings(document: Document | Mapping[str, Any], *, folder: str) -> Se
         "controller": top.section("controller", lambda part: _listener(part, 9000)),
         "broker": top.section("broker", lambda part: _listener(part, 8099)),
         "engine": top.read("engine", _engine),
-        "locks_deletes": top.read("delete_lock", values.flag),
+        "rules": _rules(top),
         "limits": top.section("limits", _limits),
         "downloads": top.section("downloads", _downloads),
         "users": top.section("auth", _users),
@@ -75,6 +77,19 @@ def _retention(part: Section) -> dict[str, Any]:
         "retention_initial_delay_ms": part.read("initial_delay", values.period),
         "orphan_ms": part.read("orphans", values.positive_period),
     }
+
+
+def _rules(top: Section) -> Rules:
+    """Each rule by its name; Pinot's own switch has a key of its own."""
+    rules = top.section("rules", _switched) or Rules()
+    locks_deletes = top.read("delete_lock", values.flag)
+    return rules if locks_deletes is None else replace(rules, locks_deletes=locks_deletes)
+
+
+def _switched(part: Section) -> Rules:
+    rules = PINOT if part.read("pinot", values.flag) else Rules()
+    names = [one.name for one in fields(Rules) if one.name != "locks_deletes"]
+    return replace(rules, **values.present({name: part.read(name, values.flag) for name in names}))
 
 
 def _limits(part: Section) -> Limits:

@@ -215,19 +215,31 @@ def upload_segments(
     lease_token: str = "",
     announce: Callable[[int], None] = lambda _: None,
 ) -> None:
-    """Register what was built, by metadata; as many in one write as an archive holds."""
+    """Register what was built, by metadata; as many in one write as an archive and the store hold."""
     headers = {"UPLOAD_TYPE": "METADATA", "X-Lease-Token": lease_token}
     headers |= {"COPY_SEGMENT_TO_DEEP_STORE": "true"} if copies else {}
-    for at in range(0, len(segments), _BATCH):
-        batch = [_described(target, one, uri_of(one.path), created_ms) for one in segments[at : at + _BATCH]]
-        archive = pack_batch(batch)
-        target.patience.answer(
-            lambda archive=archive: target.client.upload(  # type: ignore[misc]
-                "/segments/batchUpload", "batch.tar.gz", archive, headers=headers, timeout_s=_UPLOAD_S,
-                tableName=target.table, tableType=_TYPE,
-            )
-        )  # fmt: skip
-        announce(at + len(batch))
+    at, size = 0, _BATCH
+    while at < len(segments):
+        batch = [_described(target, one, uri_of(one.path), created_ms) for one in segments[at : at + size]]
+        try:
+            _upload_batch(target, batch, headers)
+        except InvalidRequest as error:
+            if error.facts.get("code") != "RECORD_TOO_LARGE" or len(batch) == 1:
+                raise
+            size = len(batch) // 2
+            continue
+        at += len(batch)
+        announce(at)
+
+
+def _upload_batch(target: Target, batch: Sequence[BatchSegment], headers: Mapping[str, str]) -> None:
+    archive = pack_batch(batch)
+    target.patience.answer(
+        lambda: target.client.upload(
+            "/segments/batchUpload", "batch.tar.gz", archive, headers=headers, timeout_s=_UPLOAD_S,
+            tableName=target.table, tableType=_TYPE,
+        )
+    )  # fmt: skip
 
 
 class Replacement:

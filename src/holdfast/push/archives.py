@@ -12,7 +12,7 @@ import struct
 import tarfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO, UnsupportedOperation
 from typing import BinaryIO
 
@@ -50,6 +50,8 @@ class ArchiveLimits:
     ratio: int = 200
     """Expanded bytes for each byte of the archive."""
     depth: int = 3
+    batch_bytes: int = 256 << 20
+    """Expanded bytes of a batch, whose metadata are in memory at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +93,10 @@ def unpack_segment(
 
 def unpack_batch(source: BinaryIO, *, limits: ArchiveLimits | None = None) -> dict[str, BatchSegment]:
     """Read the archive of a batch upload: metadata of many segments, and where each one is."""
+    limits = limits or ArchiveLimits()
+    limits = replace(limits, expanded_bytes=min(limits.expanded_bytes, limits.batch_bytes))
     files: dict[str, bytes] = {}
-    for entry in _entries(source, limits or ArchiveLimits()):
+    for entry in _entries(source, limits):
         name = entry.path[-1]
         if name in files:
             raise _refused("the archive holds a file twice", entry="/".join(entry.path))

@@ -113,6 +113,14 @@ class Catalog:
         """The schema of a table."""
         return self.schema(self._schema_name(self.table(table)))
 
+    def users_of_schema(self, name: str) -> tuple[str, ...]:
+        """The tables that use a schema, as far as they tell."""
+        users: list[str] = []
+        for table in self.tables():
+            with suppress(TableNotFound, TableDamaged):
+                users += [table] if self._schema_name(self.table(table)) == name else []
+        return tuple(users)
+
     # Tables
 
     def tables(self) -> tuple[str, ...]:

@@ -16,7 +16,8 @@ from typing import Any
 
 from holdfast.clock import Clock
 from holdfast.config.gates import Gate, parse_gates
-from holdfast.config.push import PushTable, parse_table, typed_name
+from holdfast.config.push import PushTable, parse_table
+from holdfast.config.push_rules import Rules
 from holdfast.config.push_schema import incompatibilities, parse_schema
 from holdfast.errors import Conflict, InvalidRequest, Refused, TableNotFound
 from holdfast.model.lineage import EntryState, Lineage, LineageEntry
@@ -45,7 +46,7 @@ from holdfast.push.reports import (
     Switched,
     UploadOptions,
 )
-from holdfast.push.rules import Decision, Rules, StartRequest, Target
+from holdfast.push.rules import Decision, StartRequest, Target
 from holdfast.push.segments import Segment
 from holdfast.push.snapshots import Snapshot, details_of, snapshots
 from holdfast.push.stable_names import stable_names
@@ -56,6 +57,8 @@ from holdfast.push.upkeep import Upkeep
 _POLL_MS = 50
 _BROKERS_LEAVE_MS = 5_000
 _SWITCHING_OFF = "consistent push is switched off"
+_COPIES = 500
+"""Segments registered in one write; a ZooKeeper packet holds more than a thousand."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +136,8 @@ class Controller:
                 cause="; ".join(broken),
                 code="SCHEMA_INCOMPATIBLE",
             )
-        self._announce(typed_name(parsed.name), "change schema", by=by)
+        for table in self._catalog.users_of_schema(parsed.name):
+            self._announce(table, "change schema", by=by)
         self._catalog.replace_schema(parsed)
 
     def delete_schema(self, name: str, *, by: Caller) -> None:
@@ -618,7 +622,8 @@ class Controller:
         entry_id = self.start_replace(table, request, by=plain).entry_id
         known = self._catalog.segments(table, names)
         copies = [copied_payload(known[old], name=new) for old, new in names.items() if old in known]
-        self._ingest.upload(table, copies, options=UploadOptions(), by=plain)
+        for at in range(0, len(copies), _COPIES):
+            self._ingest.upload(table, copies[at : at + _COPIES], options=UploadOptions(), by=plain)
 
         def decide(now: TableState) -> Step:
             step = self._ended(now, entry_id=entry_id, override_gates=True, by=plain)

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
+from holdfast.config.push_rules import Rules
 from holdfast.errors import Conflict, InvalidRequest
 from holdfast.model.lineage import EntryState
 from holdfast.push.drafts import Draft, few
-from holdfast.push.rules import Decision, Rules
+from holdfast.push.rules import Decision
 from holdfast.push.state import TableState
 
 

@@ -5,15 +5,18 @@ from dataclasses import replace
 from hashlib import sha256
 from types import MappingProxyType
 
+from holdfast.config.push_rules import Rules
 from holdfast.errors import Conflict, InvalidRequest, Refused
 from holdfast.model.lineage import EntryState, Lineage, LineageEntry
 from holdfast.push.reports import Caller, Changes
-from holdfast.push.rules import Decision, Rules
+from holdfast.push.rules import Decision
 from holdfast.push.snapshots import details_of
 from holdfast.push.state import EntryDetails, PendingDeletion, TableState, Tombstone
 
 _LISTED = 10
 """So many names stand in a message; thousands would help nobody."""
+_TOMBSTONES_KEPT = 2000
+"""Of each table, and for thirty days at most: every write of the table carries them."""
 
 
 class Draft:
@@ -44,6 +47,8 @@ class Draft:
             self.origin = max(self.origin or details, details, key=lambda one: one.epoch or 0)
         ended = EntryState.COMPLETED if entry.state is EntryState.COMPLETED else EntryState.REVERTED
         self.tombstones[entry_id] = Tombstone(state=ended, at_ms=self.now_ms)
+        while len(self.tombstones) > _TOMBSTONES_KEPT:
+            del self.tombstones[next(iter(self.tombstones))]
 
     def publish(self, entry_id: str, *, ended_at_ms: int) -> None:
         """What queries see changes with this entry: an epoch of its own."""

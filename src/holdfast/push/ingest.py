@@ -8,27 +8,29 @@ them: the record tells which files are doomed before the first of them goes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
 import msgspec
 
 from holdfast.clock import Clock
+from holdfast.config.push_rules import Rules
 from holdfast.errors import Conflict, HoldfastError, InvalidRequest, LineageChanged, OutcomeUnknown
 from holdfast.push.catalog import Catalog
 from holdfast.push.deep_store import DeepStore, SegmentFile
 from holdfast.push.drafts import digest_of
-from holdfast.push.metastore.port import Change, Check, Create, Remove, Replace
+from holdfast.push.metastore.port import Change, Check, Create, Metastore, Remove, Replace, Versioned
 from holdfast.push.payloads import Payload
 from holdfast.push.quota import check_upload_quota
 from holdfast.push.reports import Caller, Uploaded, UploadOptions
-from holdfast.push.rules import Rules
 from holdfast.push.segments import Segment
 from holdfast.push.state import TableState
 from holdfast.push.transactions import Step, Transactions
 from holdfast.push.uploads import check_times, check_upload, register
 
 _LOCK_MS = 600_000
+_BATCH = 500
 
 
 def scan_path(table: str) -> str:
@@ -36,8 +38,31 @@ def scan_path(table: str) -> str:
     return f"/PROPERTYSTORE/ORPHAN_SCANS/{table}"
 
 
+def upload_locks_path(table: str) -> str:
+    return f"/PROPERTYSTORE/SEGMENT_UPLOADS/{table}"
+
+
 def upload_lock_path(table: str, segment: str) -> str:
-    return f"/PROPERTYSTORE/SEGMENT_UPLOADS/{table}/{segment}"
+    return f"{upload_locks_path(table)}/{segment}"
+
+
+def trim_upload_locks(metastore: Metastore, table: str, *, now_ms: int) -> int:
+    """Remove the locks that have run out; how many went.
+
+    Nobody else would: an upload that died has a name that no other upload gets.
+    """
+    lapsed = [
+        Remove(upload_lock_path(table, name), record.version)
+        for name, record in metastore.read_children(upload_locks_path(table)).items()
+        if not _is_held(record, now_ms)
+    ]
+    removed = 0
+    for at in range(0, len(lapsed), _BATCH):
+        batch = lapsed[at : at + _BATCH]
+        with suppress(LineageChanged):  # Somebody took one of them over.
+            metastore.write(batch)
+            removed += len(batch)
+    return removed
 
 
 class Ingest:
@@ -167,8 +192,7 @@ class Ingest:
             if found is None:
                 changes.append(Create(path, content))
                 continue
-            held = msgspec.json.decode(found.data)
-            if held["at_ms"] > now_ms - _LOCK_MS:
+            if _is_held(found, now_ms):
                 raise _is_uploading(name)
             changes.append(Replace(path, content, found.version))
         try:
@@ -310,6 +334,10 @@ def _segment(payload: Payload, file: SegmentFile | None, present: Segment | None
         is_opaque=payload.is_opaque,
         columns=payload.columns,
     )
+
+
+def _is_held(lock: Versioned, now_ms: int) -> bool:
+    return bool(msgspec.json.decode(lock.data)["at_ms"] > now_ms - _LOCK_MS)
 
 
 def _is_uploading(name: str) -> Conflict:

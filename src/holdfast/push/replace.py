@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from holdfast.config.push_rules import Rules
 from holdfast.errors import Conflict, InvalidRequest, Refused
 from holdfast.model.lineage import EntryState, LineageEntry
 from holdfast.push.drafts import (
@@ -30,7 +31,7 @@ from holdfast.push.drafts import (
 )
 from holdfast.push.leases import check_lease, lease_expires_at_ms
 from holdfast.push.reports import Caller
-from holdfast.push.rules import Decision, Rules, StartRequest
+from holdfast.push.rules import Decision, StartRequest
 from holdfast.push.segments import check_segment_names
 from holdfast.push.snapshots import completed, details_of, pinned, surplus_snapshots
 from holdfast.push.state import EntryDetails, TableState

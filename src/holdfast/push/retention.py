@@ -9,10 +9,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from holdfast.config.push_rules import Rules
 from holdfast.model.lineage import EntryState, LineageEntry
 from holdfast.push.deletes import locked
 from holdfast.push.drafts import Draft, entry_time
-from holdfast.push.rules import Decision, Rules
+from holdfast.push.rules import Decision
 from holdfast.push.segments import Segment
 from holdfast.push.snapshots import (
     completed,

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from holdfast.config.push_rules import Rules
 from holdfast.errors import Conflict, InvalidRequest, Refused
 from holdfast.model.lineage import EntryState, Lineage, LineageEntry
 from holdfast.push.drafts import (
@@ -16,7 +17,7 @@ from holdfast.push.drafts import (
     unknown_entry,
 )
 from holdfast.push.reports import Caller
-from holdfast.push.rules import Decision, Rules, Target
+from holdfast.push.rules import Decision, Target
 from holdfast.push.snapshots import (
     completed,
     details_of,

@@ -323,7 +323,7 @@ class Router:
                 return
             try:
                 self.refresh()
-            except HoldfastError as error:
+            except Exception as error:  # noqa: BLE001  # the loop that keeps a service alive
                 log.warning("routing.refresh_failed", extra={"cause": str(error)})
                 time.sleep(_AFTER_FAILURE_S)
                 self._wake.set()
@@ -398,12 +398,12 @@ class Router:
                     failed[table] = one
                 elif self._is_newer(current.get(table), one):
                     current[table] = one
-            gone = set(self._announced) - set(current) - set(failed)
+            used = {table for table, _ in self._in_use}
+            gone = set(self._announced) - set(current) - set(failed) - used
             self._routing = _Routing(current, failed, dict(versions), _names((*current, *failed)))
             self._changed.notify_all()
         for table in gone:
-            if not any(key[0] == table for key in self._in_use):
-                self._withdraw(table)
+            self._withdraw(table)
 
     def _is_newer(self, current: RoutingSnapshot | None, one: RoutingSnapshot) -> bool:
         """Never an older epoch (L11), unless it stays: then a new table has the old one's name."""

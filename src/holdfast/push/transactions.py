@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from weakref import WeakValueDictionary
 
 from holdfast.clock import Clock
 from holdfast.errors import Conflict, InvalidRequest, LineageChanged, OutcomeUnknown
@@ -26,6 +27,8 @@ from holdfast.push.state import AnsweredCall, TableState
 
 _ATTEMPTS = 20
 _WRITES_KEPT = 64
+_CALLS_KEPT = 1000
+"""Of each table, and for a day at most: every write of the table carries them."""
 _FIRST_WAIT_S = 0.005
 _LONGEST_WAIT_S = 0.5
 _KEY_LENGTH_MAX = 200
@@ -66,7 +69,8 @@ class Transactions:
         self._clock = clock
         self._wait = wait
         self._guard = threading.Lock()
-        self._locks: dict[str, threading.RLock] = {}
+        self._locks: WeakValueDictionary[str, threading.RLock] = WeakValueDictionary()
+        """They go with their last holder: callers may name tables that do not exist."""
 
     def run(
         self, table: str, decide: Callable[[TableState], Step], *, by: Caller, dry_run: bool = False
@@ -149,7 +153,8 @@ class Transactions:
             answer = AnsweredCall(
                 request=digest_of(step.request), answer=step.decision.entry_ids, at_ms=now_ms
             )
-            push = replace(push, calls=MappingProxyType({**push.calls, by.key: answer}))
+            calls = [*push.calls.items(), (by.key, answer)][-_CALLS_KEPT:]
+            push = replace(push, calls=MappingProxyType(dict(calls)))
         extra: list[Change] = []
         if step.operation:
             if not push.audit_count:

@@ -10,16 +10,18 @@ from dataclasses import replace
 
 from holdfast.clock import Clock
 from holdfast.config.push import raw_name
+from holdfast.config.push_rules import Rules
 from holdfast.errors import Conflict, HoldfastError, TableNotFound
 from holdfast.push.audit import trim_audit
 from holdfast.push.catalog import Catalog
 from holdfast.push.deep_store import DeepStore, is_in_deep_store
 from holdfast.push.doctor import examine, repair
+from holdfast.push.ingest import trim_upload_locks
 from holdfast.push.orphans import Orphans
 from holdfast.push.refused_calls import trim_refused_calls
 from holdfast.push.reports import Caller, Changes, Finding, RetentionReport
 from holdfast.push.retention import DAY_MS, plan_retention, ready_deletions, without_deletions
-from holdfast.push.rules import Decision, Rules
+from holdfast.push.rules import Decision
 from holdfast.push.segments import Segment
 from holdfast.push.state import PendingDeletion, TableState
 from holdfast.push.transactions import Step, Transactions, unchanged
@@ -64,14 +66,19 @@ class Upkeep:
         self._orphans.remove_runs(table)
         oldest_ms = self._clock.now_ms() - _AUDIT_MS
         trim_audit(self._catalog.metastore, table, keep=_AUDIT_RECORDS, oldest_ms=oldest_ms)
+        trim_upload_locks(self._catalog.metastore, table, now_ms=self._clock.now_ms())
         return replace(self._report(table, report), deleted=deleted, orphans=orphans, expired=expired)
 
     def run_retention_everywhere(self, *, by: Caller = _SERVICE) -> tuple[RetentionReport, ...]:
         """One pass over every table, only on the controller that leads; the others return at once."""
-        if not self._catalog.metastore.claim(_LEADER, self._owner):
-            return ()
+        leads = self._catalog.metastore.claim(_LEADER, self._owner)
+        return self.run_retention_now(by=by) if leads else ()
+
+    def run_retention_now(self, *, by: Caller = _SERVICE) -> tuple[RetentionReport, ...]:
+        """One pass over every table, whoever leads: two at a time only cost each other attempts."""
         reports = tuple(report for table in self._catalog.tables() for report in self._pass_over(table, by))
         self.empty_deleted_areas()
+        self._deep_store.sweep_leftovers()
         trim_refused_calls(self._catalog.metastore, oldest_ms=self._clock.now_ms() - _AUDIT_MS)
         return reports
 
@@ -155,6 +162,7 @@ class Upkeep:
         for path in files:
             self._deep_store.retire(path, until_ms=until_ms)
         self._deep_store.remove_runs(table, before_ms=self._clock.now_ms())
+        trim_upload_locks(self._catalog.metastore, table, now_ms=self._clock.now_ms())
         self._catalog.finish_delete(table)
 
     def _pass_over(self, table: str, by: Caller) -> list[RetentionReport]:

@@ -8,12 +8,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
+from holdfast.config.push_rules import Rules
 from holdfast.errors import Conflict, InvalidRequest, Refused
 from holdfast.model.lineage import EntryState, LineageEntry, visible
 from holdfast.push.drafts import few
 from holdfast.push.leases import check_lease
 from holdfast.push.reports import UploadOptions
-from holdfast.push.rules import Decision, Rules
+from holdfast.push.rules import Decision
 from holdfast.push.segments import Segment, check_segment_names
 from holdfast.push.snapshots import details_of
 from holdfast.push.state import EntryDetails, PendingDeletion, TableState

@@ -5,7 +5,7 @@ import os
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from socket import gethostname
 from urllib.parse import unquote
@@ -25,7 +25,6 @@ from holdfast.push.queries.engine import Engine
 from holdfast.push.queries.pool import PoolSettings, WorkerPool
 from holdfast.push.refused_calls import RefusedCalls
 from holdfast.push.routing import Router
-from holdfast.push.rules import Rules
 from holdfast.push.snapshots import snapshots
 from holdfast.server.app import build_app
 from holdfast.server.auth import Authenticator
@@ -134,9 +133,7 @@ def open_service(
     sources = Sources(settings.downloads, most_bytes=limits.upload_bytes)
     controller = Controller(
         catalog, deep_store, clock,
-        settings=ControllerSettings(
-            rules=replace(Rules(), locks_deletes=settings.locks_deletes), orphan_ms=settings.orphan_ms
-        ),
+        settings=ControllerSettings(rules=settings.rules, orphan_ms=settings.orphan_ms),
         ask=lambda table: partial(broker.ask, table),
         fetch=sources.fetch,
         check_uri=sources.check,

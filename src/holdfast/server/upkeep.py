@@ -64,8 +64,12 @@ def run_task(service: Service, call: Call) -> Reply:
     if call.needed("taskname") != RETENTION:
         raise InvalidRequest("there is no such task", parameter="taskname", code="TASK_NOT_FOUND")
     name = call.text("tableName")
+    if name is None and call.flag("dryRun"):
+        raise InvalidRequest(
+            "a dry run is of one table", parameter="dryRun", code="PARAMETER_INVALID", hint="give tableName"
+        )
     if name is None:
-        reports = service.controller.upkeep.run_retention_everywhere(by=service.caller(call, ""))
+        reports = service.controller.upkeep.run_retention_now(by=service.caller(call, ""))
     else:
         table = offline_name(qualified(name, call.database), call.kind())
         reports = (

@@ -37,14 +37,14 @@ def check_changes(changes: Sequence[Change], limit: int) -> None:
         raise InvalidRequest("one record is changed twice in one write")
 
 
-def too_large(path: str, *, size_bytes: int, limit_bytes: int) -> InvalidRequest:
+def too_large(path: str, *, size_bytes: int, limit_bytes: int, hint: str = "") -> InvalidRequest:
     return InvalidRequest(
         "the record is too large for the store",
         path=path,
         size_bytes=size_bytes,
         limit_bytes=limit_bytes,
         code="RECORD_TOO_LARGE",
-        hint="use fewer, larger segments, or let retention remove old snapshots first",
+        hint=hint or "use fewer, larger segments, or let retention remove old snapshots first",
     )
 
 

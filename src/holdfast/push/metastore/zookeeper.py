@@ -3,13 +3,18 @@
 Every write is one transaction with exact versions. A read goes to whichever
 server this process is connected to, which may lag behind others but never goes
 back for one session; after a watch fired, a `sync` makes it catch up first.
+
+A server takes one megabyte in one packet. What is larger is compressed, and
+what is then still too large is cut into pieces, which nobody but Holdfast reads.
 """
 
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
+from uuid import uuid4
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
@@ -29,10 +34,17 @@ from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
 from kazoo.security import CREATOR_ALL_ACL
 
-from holdfast.errors import HoldfastError, InvalidRequest, OutcomeUnknown, StorageUnavailable, TableDamaged
+from holdfast.errors import (
+    HoldfastError,
+    InvalidRequest,
+    OutcomeUnknown,
+    StorageUnavailable,
+    TableDamaged,
+)
 from holdfast.format.malformed import Malformed
 from holdfast.format.znode import PLAIN_BYTES_MAX, compressed, expanded
 from holdfast.push.metastore.notifier import Notifier
+from holdfast.push.metastore.pieces import cut, named, naming, pieces_path, placed
 from holdfast.push.metastore.port import Change, Check, Create, Remove, Replace, Versioned
 from holdfast.push.metastore.records import (
     RECORD_BYTES_MAX,
@@ -54,7 +66,25 @@ _PACKET_MARGIN = 24_576
 _CHANGE_OVERHEAD = 64
 _CLAIMS = "/HOLDFAST/CLAIMS"
 _IN_FLIGHT = 200
+_READ_ATTEMPTS = 100
+_CUT_BYTES_MIN = 16_384
+"""Smaller records are not cut: naming their pieces would take as much room."""
+_PIECES_LEFT_S = 3_600.0
+"""So old are pieces that no record names when they go: whoever wrote them died before the record."""
 _UNDECIDED = (ConnectionLoss, OperationTimeoutError, SessionExpiredError, KazooTimeoutError)
+
+
+@dataclass(slots=True)
+class _Packet:
+    """What one write sends: the data of each record, and the pieces that are there before it."""
+
+    data: dict[str, bytes] = field(default_factory=dict)
+    pieces: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    """By the record's path, then by their own."""
+
+
+class _PiecesGone(Exception):
+    """The record has changed since it was read, and its pieces went; or they are lost."""
 
 
 class ZookeeperMetastore:
@@ -74,6 +104,7 @@ class ZookeeperMetastore:
         session_timeout_s: float = SESSION_TIMEOUT_S,
         connect_timeout_s: float = _CONNECT_TIMEOUT_S,
         answer_timeout_s: float = _ANSWER_TIMEOUT_S,
+        pieces_left_s: float = _PIECES_LEFT_S,
     ) -> None:
         self._hosts = hosts
         self._root = f"{path}/{cluster}"
@@ -88,17 +119,35 @@ class ZookeeperMetastore:
             default_acl=None if credentials is None else CREATOR_ALL_ACL,
         )
         self._answer_timeout_s = answer_timeout_s
+        self._pieces_left_s = pieces_left_s
         self._notifier = Notifier("holdfast-metastore-zookeeper")
         self._watches = _Watches(self)
         self._lock = threading.Lock()
         self._announced: dict[str, bytes] = {}
-        self._is_lost = False
+        self._losses = 0
+        """So many sessions were lost."""
+        self._losses_made_up = 0
+        """So many were lost when everything was last announced again."""
+        self._pieces: dict[str, tuple[int, tuple[str, ...]]] = {}
+        """Of records that were cut, the version last seen and the names of its pieces."""
         self._start(connect_timeout_s)
 
     def read(self, path: str) -> Versioned | None:
         return self.read_all([path])[0]
 
     def read_all(self, paths: Sequence[str]) -> list[Versioned | None]:
+        missing: tuple[object, ...] = ()
+        for _ in range(_READ_ATTEMPTS):
+            try:
+                return self._read_all(paths)
+            except _PiecesGone as gone:
+                if gone.args == missing:
+                    raise TableDamaged("pieces of a record are missing", path=missing[0]) from gone
+                # All of them again: the order in which they are read is a promise.
+                missing = gone.args
+        raise StorageUnavailable("a record changes faster than it can be read", path=missing[0])
+
+    def _read_all(self, paths: Sequence[str]) -> list[Versioned | None]:
         # One session's requests are answered in their order, so they need not wait for each other.
         found: list[Versioned | None] = []
         for at in range(0, len(paths), _IN_FLIGHT):
@@ -128,13 +177,14 @@ class ZookeeperMetastore:
             # To the server a negative version means any; here it means none.
             if not isinstance(change, Create) and change.version is not None and change.version < 0:
                 raise lost_race(change.path, expected=change.version, found=self._found_version(change.path))
-        packed = self._packed(changes)
+        packet = self._packed(changes)
         with self._errors():
             self._make_parents(changes)
+            self._put_pieces(packet)
         if not self._client.connected:
             raise self._unavailable(ConnectionLoss())
         transaction = self._client.transaction()
-        operations = [operation for change in changes for operation in self._add(transaction, change, packed)]
+        operations = [operation for change in changes for operation in self._add(transaction, change, packet)]
         try:
             results = self._wait(transaction.commit_async())
         except _UNDECIDED as error:
@@ -146,7 +196,12 @@ class ZookeeperMetastore:
             ) from error
         except KazooException as error:
             raise self._unavailable(error) from error
-        self._check_results(operations, results)
+        try:
+            self._check_results(operations, results)
+        except HoldfastError:
+            self._remove_pieces([path for pieces in packet.pieces.values() for path in pieces])
+            raise
+        self._follow_pieces(changes, packet)
 
     def watch(self, path: str, changed: Callable[[], None]) -> Callable[[], None]:
         check_path(path)
@@ -191,7 +246,7 @@ class ZookeeperMetastore:
             return True
 
     def is_connected(self) -> bool:
-        return not self._is_lost and self._client.state == KazooState.CONNECTED
+        return self._losses == self._losses_made_up and self._client.state == KazooState.CONNECTED
 
     def close(self) -> None:
         self._client.remove_listener(self._on_state)
@@ -212,7 +267,7 @@ class ZookeeperMetastore:
     def _on_state(self, state: str) -> None:
         """Called by the client's own thread, which must not wait for an answer."""
         if state == KazooState.LOST:
-            self._is_lost = True
+            self._losses += 1
             log.warning("metastore.session_lost", extra={"hosts": self._hosts})
         elif state == KazooState.CONNECTED:
             self._client.handler.spawn(self._return)
@@ -221,10 +276,12 @@ class ZookeeperMetastore:
         """A new session knows nothing of what the lost one announced."""
         try:
             with self._lock:
-                if self._is_lost:
+                # The new session may be lost while this goes on, and is then not made up for.
+                losses = self._losses
+                if losses != self._losses_made_up:
                     for path, data in self._announced.items():
                         self._put_ephemeral(path, data)
-                    self._is_lost = False
+                    self._losses_made_up = losses
             self._watches.renew()
             # Changes may have gone unheard meanwhile.
             self._notifier.tell_all()
@@ -235,25 +292,97 @@ class ZookeeperMetastore:
     def _node(self, path: str) -> str:
         return self._root + path.rstrip("/")
 
-    def _packed(self, changes: Sequence[Change]) -> dict[str, bytes]:
-        """The data to be written, so compressed that all of it fits one packet."""
-        data = {change.path: change.data for change in changes if isinstance(change, Create | Replace)}
-        packed = {
-            path: compressed(content) if len(content) > PLAIN_BYTES_MAX else content
-            for path, content in data.items()
-        }
+    def _packed(self, changes: Sequence[Change]) -> _Packet:
+        """The data to be written: compressed, and then cut, as far as one packet needs it."""
+        packet = _Packet(
+            {change.path: change.data for change in changes if isinstance(change, Create | Replace)}
+        )
+        largest_first = sorted(packet.data, key=lambda path: len(packet.data[path]), reverse=True)
         limit = _PACKET_BYTES - _PACKET_MARGIN
-        overhead = sum(_CHANGE_OVERHEAD + len(self._node(change.path).encode()) for change in changes)
-        for path in sorted(packed, key=lambda path: len(packed[path]), reverse=True):
-            if overhead + sum(map(len, packed.values())) <= limit:
+        total = sum(self._overhead(change.path) for change in changes) + sum(map(len, packet.data.values()))
+        for path in largest_first:
+            size = len(packet.data[path])
+            if total <= limit and size <= PLAIN_BYTES_MAX:
                 break
-            if packed[path] is data[path]:
-                packed[path] = compressed(data[path])
-        total = overhead + sum(map(len, packed.values()))
+            packet.data[path] = compressed(packet.data[path])
+            total += len(packet.data[path]) - size
+        for path in largest_first if total > limit else ():
+            size = len(packet.data[path])
+            if total <= limit:
+                break
+            if size < _CUT_BYTES_MIN:
+                continue
+            pieces = cut(packet.data[path], uuid4().hex)
+            packet.pieces[path] = placed(path, pieces)
+            packet.data[path] = naming(pieces)
+            total += len(packet.data[path]) - size + sum(map(self._overhead, packet.pieces[path]))
         if total > limit:
-            largest = max(packed, key=lambda path: len(packed[path]), default=changes[0].path)
-            raise too_large(largest, size_bytes=total, limit_bytes=limit)
-        return packed
+            raise too_large(
+                max(packet.data, key=lambda path: len(packet.data[path]), default=changes[0].path),
+                size_bytes=total,
+                limit_bytes=limit,
+                hint="change fewer records at a time",
+            )
+        return packet
+
+    def _overhead(self, path: str) -> int:
+        """What a change takes beside its data."""
+        return _CHANGE_OVERHEAD + len(self._node(path).encode())
+
+    def _put_pieces(self, packet: _Packet) -> None:
+        for path, pieces in packet.pieces.items():
+            self._wait(self._client.ensure_path_async(self._node(pieces_path(path))))
+            for place, content in pieces.items():
+                self._wait(self._client.create_async(self._node(place), content))
+
+    def _follow_pieces(self, changes: Sequence[Change], packet: _Packet) -> None:
+        """After a write: the pieces of the versions that it replaced go, and what dead writers left."""
+        for change in changes:
+            if isinstance(change, Check):
+                continue
+            before = self._pieces.pop(change.path, None)
+            if before is not None and not isinstance(change, Create) and before[0] == change.version:
+                self._remove_pieces([f"{pieces_path(change.path)}/{name}" for name in before[1]])
+            pieces = packet.pieces.get(change.path)
+            if pieces is not None:
+                version = 0 if isinstance(change, Create) else change.version + 1
+                self._pieces[change.path] = (version, named(packet.data[change.path]))
+                self._remove_left_pieces(change.path, version, pieces)
+
+    def _remove_left_pieces(self, path: str, version: int, named_now: Mapping[str, bytes]) -> None:
+        """Remove what no version of the record names and none will."""
+        folder = pieces_path(path)
+        try:
+            stat = self._wait(self._client.exists_async(self._node(path)))
+            if stat is None or stat.version != version:
+                return  # The next writer does it.
+            strange = [f"{folder}/{name}" for name in self.children(folder)]
+            strange = [place for place in strange if place not in named_now]
+            found = [self._client.exists_async(self._node(place)) for place in strange]
+            old = [
+                place
+                for place, answer in zip(strange, found, strict=True)
+                if (piece := self._wait(answer)) is not None
+                and piece.ctime < stat.mtime - self._pieces_left_s * 1000
+            ]
+            if not old:
+                return
+            # Whoever wrote them may yet wake up: if the record is another one by now, nothing goes.
+            transaction = self._client.transaction()
+            transaction.check(self._node(path), version=version)
+            for place in old:
+                transaction.delete(self._node(place), version=0)
+            self._wait(transaction.commit_async())
+        except (KazooException, KazooTimeoutError, HoldfastError) as error:
+            log.debug("metastore.pieces_left", extra={"path": path, "cause": type(error).__name__})
+
+    def _remove_pieces(self, places: Sequence[str]) -> None:
+        """Remove pieces that nothing names; those that stay go later."""
+        try:
+            for answer in [self._client.delete_async(self._node(place)) for place in places]:
+                self._wait(answer)
+        except (KazooException, KazooTimeoutError) as error:
+            log.debug("metastore.pieces_left", extra={"cause": type(error).__name__})
 
     def _make_parents(self, changes: Sequence[Change]) -> None:
         parents = {
@@ -264,14 +393,18 @@ class ZookeeperMetastore:
         for parent in sorted(parents):
             self._wait(self._client.ensure_path_async(parent))
 
-    def _add(self, transaction: Any, change: Change, packed: Mapping[str, bytes]) -> Iterator[Change]:
+    def _add(self, transaction: Any, change: Change, packet: _Packet) -> Iterator[Change]:
         """The operations of one change; as many times the change as there are operations."""
         node = self._node(change.path)
+        for piece in packet.pieces.get(change.path, ()):
+            # Whoever wrote so long ago that they count as left behind has lost.
+            transaction.check(self._node(piece), version=0)
+            yield change
         match change:
             case Create():
-                transaction.create(node, packed[change.path])
+                transaction.create(node, packet.data[change.path])
             case Replace():
-                transaction.set_data(node, packed[change.path], version=change.version)
+                transaction.set_data(node, packet.data[change.path], version=change.version)
             case Remove():
                 transaction.delete(node, version=change.version)
             case Check(version=None):
@@ -348,10 +481,21 @@ class ZookeeperMetastore:
         if not data:
             # A folder: no record is empty.
             return None
+        names = named(data)
+        if names:
+            self._pieces[path] = (stat.version, names)
+            data = self._joined(path, names, changed_in=stat.mzxid)
         try:
             return Versioned(expanded(data), stat.version)
         except Malformed as error:
             raise TableDamaged("a record cannot be read", path=path, cause=str(error)) from error
+
+    def _joined(self, path: str, names: Sequence[str], *, changed_in: int) -> bytes:
+        answers = [self._client.get_async(self._node(f"{pieces_path(path)}/{name}")) for name in names]
+        try:
+            return b"".join(self._wait(answer)[0] for answer in answers)
+        except NoNodeError:
+            raise _PiecesGone(path, changed_in) from None
 
     def _wait(self, answer: Any) -> Any:
         return answer.get(timeout=self._answer_timeout_s)

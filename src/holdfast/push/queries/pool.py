@@ -194,11 +194,13 @@ class WorkerPool:
     def _add(self, worker: "_Worker | None" = None) -> None:
         """Wait for a worker, and start another one if it does not come."""
         while True:
-            worker = worker or self._launch()
             try:
+                # Starting a process may fail for a while, when the machine has no more to give.
+                worker = worker or self._launch()
                 worker.wait_until_ready()
             except (OSError, EOFError, ValueError) as error:
-                self._end(worker)
+                if worker is not None:
+                    self._end(worker)
                 with self._lock:
                     if self._is_closed:
                         return
