@@ -89,8 +89,8 @@ class Engine(Protocol):
     def versions(self, table: str) -> list[Version]:
         """Oldest first."""
 
-    def undo(self, table: str) -> None:
-        """Take the newest version back."""
+    def undo(self, table: str, newest: Version, before: Version) -> None:
+        """Take the newest version back, to the one before it."""
 
     def reclaim(self, table: str) -> None:
         """Delete the files of versions older than the newest, or the one before it."""
