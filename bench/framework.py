@@ -21,6 +21,10 @@ def _nothing(_output: Path) -> None:
     pass
 
 
+class DifferentAnswers(ValueError):
+    """Two variants of one task came to different results: a benchmark of a wrong answer says nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Variant:
     name: str
@@ -234,9 +238,8 @@ def _check(workload: Workload, scene: Scene) -> None:
 
 
 def _compare(workload: Workload, first: tuple[str, object], other: tuple[str, object]) -> None:
-    """A benchmark of a wrong answer says nothing."""
     if first[1] != other[1]:
-        raise ValueError(f"{workload.name}: {first[0]!r} gave {first[1]}, {other[0]!r} gave {other[1]}")
+        raise DifferentAnswers(f"{workload.name}: {first[0]!r} gave {first[1]}, {other[0]!r} gave {other[1]}")
 
 
 def _run(variant: Variant, meter: Meter, *, output: Path, settle: Callable[[], None]) -> Run:
