@@ -16,6 +16,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
+_BOOKKEEPING = (".", "_")
+
 
 def _nothing(_output: Path) -> None:
     pass
@@ -245,15 +247,21 @@ def _compare(workload: Workload, first: tuple[str, object], other: tuple[str, ob
 def _run(variant: Variant, meter: Meter, *, output: Path, settle: Callable[[], None]) -> Run:
     output.mkdir()
     variant.prepare(output)
-    before = _data_files(output)
+    before = data_files(output)
     settle()
     usage = meter.measure(lambda: variant.run(output))
-    sizes = [size for path, size in _data_files(output).items() if path not in before]
+    sizes = [size for path, size in data_files(output).items() if path not in before]
     return Run(usage, Written(len(sizes), sum(sizes)))
 
 
-def _data_files(folder: Path) -> Mapping[Path, int]:
-    return {path: path.stat().st_size for path in folder.rglob("*.parquet") if path.is_file()}
+def data_files(folder: Path) -> dict[Path, int]:
+    """Sizes of the Parquet files with rows; what a format keeps in folders of its own is bookkeeping."""
+    return {
+        path: path.stat().st_size
+        for path in folder.rglob("*.parquet")
+        if path.is_file()
+        and not any(name.startswith(_BOOKKEEPING) for name in path.relative_to(folder).parts)
+    }
 
 
 def _summary(result: Result, variant: str) -> Summary:

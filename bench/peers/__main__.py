@@ -71,6 +71,8 @@ _NOTES = {
     "killed writer": "Delta and Iceberg need no rollback: they remove orphans by a listing",
     "sessions": "one JVM for each peer, same settings; deltalake has none and reads the rows as Arrow",
     "listing": "as many tasks as shuffles have, instead of 10,000; Delta's log in as many parts as cores",
+    "beside defaults": "Hudi's index in as many tasks as shuffles have, not 100; Delta's vacuum in parallel",
+    "Hadoop": "no native library, as pip installs Spark: its files cost a chmod each, Holdfast's do not",
 }
 
 

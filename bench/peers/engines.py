@@ -26,6 +26,7 @@ from bench.peers.engine import (
     city_names,
     digest,
     leave_orphans,
+    shuffles,
     spark_session,
     write_plain,
 )
@@ -41,6 +42,7 @@ _DELETE = "WHEN MATCHED THEN DELETE"
 _HUDI_AND_OURS = {
     "hoodie.parquet.compression.codec": CODEC,
     "hoodie.parquet.max.file.size": str(FILE_BYTES),
+    "hoodie.index.type": "SIMPLE",
     "hoodie.clean.automatic": "false",
     "hoodie.archive.automatic": "false",
 }
@@ -122,11 +124,14 @@ class Hudi:
         self._options = {
             **_HUDI_AND_OURS,
             "hoodie.table.name": "trips",
+            "hoodie.datasource.write.table.type": "COPY_ON_WRITE",
             "hoodie.datasource.write.recordkey.field": KEY,
             "hoodie.datasource.write.partitionpath.field": PARTITION,
             "hoodie.datasource.write.precombine.field": ORDERING,
             "hoodie.datasource.write.hive_style_partitioning": "true",
             "hoodie.metadata.enable": str(has_metadata_table).lower(),
+            # By default 100 tasks, however few rows there are.
+            "hoodie.simple.index.parallelism": str(shuffles(setting)),
         }
         for name, value in self._options.items():
             self._spark.sql(f"set {name}={value}")
@@ -220,6 +225,8 @@ class Delta:
                 "spark.databricks.delta.retentionDurationCheck.enabled": "false",
                 # By default 50, for logs far longer than these.
                 "spark.databricks.delta.snapshotPartitions": str(setting.cores),
+                # By default the driver deletes one file after the other; nobody else does.
+                "spark.databricks.delta.vacuum.parallelDelete.enabled": "true",
             },
         )
         self._spark = spark_session("delta", setting, parts)

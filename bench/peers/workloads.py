@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bench.framework import Goal, Scene, Variant, Workload
+from bench.framework import Goal, Scene, Variant, Workload, data_files
 from bench.peers.engine import Load
 from bench.peers.remote import Answer, Peer, PeerFailed
 from bench.peers.rows import Rows
@@ -91,7 +91,7 @@ class Arena:
         """A check that reads back, and refuses a peer that left more data files than belong there."""
 
         def check(_answer: Answer) -> object:
-            left = len(list(self.table.rglob("*.parquet")))
+            left = len(data_files(self.table))
             if left > at_most:
                 raise PeerFailed(peer.name, f"{peer.name} left {left} data files, of at most {at_most}")
             return self._read_back(peer)
@@ -221,22 +221,15 @@ def recovery(arena: Arena, rows: Rows, *, tasks: int) -> Workload:
         variants = []
         for peer in arena.with_history():
             base = _base(arena, peer, rows)
-            check = arena.leaving(peer, len(list(base.rglob("*.parquet"))))
-            variant = arena.variant(peer, _asking(arena, peer, "recover"), begins_with=base, check=check)
-            variants.append(replace(variant, prepare=_failing(arena, peer, rows, tasks, variant.prepare)))
+            killed = _changed(
+                arena, peer, f"killed-{tasks}", rows, "fail", Load(path=rows.incoming[10], tasks=tasks)
+            )
+            check = arena.leaving(peer, len(data_files(base)))
+            act = _asking(arena, peer, "recover")
+            variants.append(arena.variant(peer, act, begins_with=killed, check=check))
         return Scene(tuple(variants), {"rows": rows.count, "files": tasks * CITIES})
 
     return _workload(arena, "recover from a killed writer", set_up)
-
-
-def _failing(
-    arena: Arena, peer: Peer, rows: Rows, tasks: int, prepare: Callable[[Path], object]
-) -> Callable[[Path], object]:
-    def act(output: Path) -> None:
-        prepare(output)
-        peer.ask("fail", table=str(arena.table), rows=Load(path=rows.incoming[10], tasks=tasks))
-
-    return act
 
 
 def _change(
@@ -288,11 +281,19 @@ def _base(arena: Arena, peer: Peer, rows: Rows) -> Path:
 
 
 def _updated(arena: Arena, peer: Peer, rows: Rows) -> Path:
-    def build(table: str) -> None:
-        peer.ask("load", table=table, rows=Load(path=rows.all, tasks_by_city=_TASKS))
-        peer.ask("upsert", table=table, rows=Load(path=rows.incoming[10]))
+    return _changed(arena, peer, "updated", rows, "upsert", Load(path=rows.incoming[10]))
 
-    return arena.prepared(peer, f"updated-{rows.count}", build)
+
+def _changed(arena: Arena, peer: Peer, name: str, rows: Rows, verb: str, new: Load) -> Path:
+    """All rows, and something done to them."""
+    base = _base(arena, peer, rows)
+
+    def build(table: str) -> None:
+        link_copy(base, Path(table))
+        peer.ask("ready", table=table)
+        peer.ask(verb, table=table, rows=new)
+
+    return arena.prepared(peer, f"{name}-{rows.count}", build)
 
 
 def _build_parts(peer: Peer, rows: Rows) -> Callable[[str], None]:
