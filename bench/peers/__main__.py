@@ -69,6 +69,8 @@ _NOTES = {
     "caches": "tables are opened anew in every run",
     "old versions": "Delta's vacuum leaves one version, the others two",
     "killed writer": "Delta and Iceberg need no rollback: they remove orphans by a listing",
+    "killed files": "Holdfast's are made by hand, as large as the rows; Hudi's by a write that fails",
+    "Python": "Spark ends Holdfast's idle Python workers after a minute; starting them anew is timed",
     "sessions": "one JVM for each peer, same settings; deltalake has none and reads the rows as Arrow",
     "listing": "as many tasks as shuffles have, instead of 10,000; Delta's log in as many parts as cores",
     "beside defaults": "Hudi's index in as many tasks as shuffles have, not 100; Delta's vacuum in parallel",
