@@ -16,9 +16,15 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
+_BOOKKEEPING = (".", "_")
+
 
 def _nothing(_output: Path) -> None:
     pass
+
+
+class DifferentAnswers(ValueError):
+    """Two variants of one task came to different results: a benchmark of a wrong answer says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,23 +240,28 @@ def _check(workload: Workload, scene: Scene) -> None:
 
 
 def _compare(workload: Workload, first: tuple[str, object], other: tuple[str, object]) -> None:
-    """A benchmark of a wrong answer says nothing."""
     if first[1] != other[1]:
-        raise ValueError(f"{workload.name}: {first[0]!r} gave {first[1]}, {other[0]!r} gave {other[1]}")
+        raise DifferentAnswers(f"{workload.name}: {first[0]!r} gave {first[1]}, {other[0]!r} gave {other[1]}")
 
 
 def _run(variant: Variant, meter: Meter, *, output: Path, settle: Callable[[], None]) -> Run:
     output.mkdir()
     variant.prepare(output)
-    before = _data_files(output)
+    before = data_files(output)
     settle()
     usage = meter.measure(lambda: variant.run(output))
-    sizes = [size for path, size in _data_files(output).items() if path not in before]
+    sizes = [size for path, size in data_files(output).items() if path not in before]
     return Run(usage, Written(len(sizes), sum(sizes)))
 
 
-def _data_files(folder: Path) -> Mapping[Path, int]:
-    return {path: path.stat().st_size for path in folder.rglob("*.parquet") if path.is_file()}
+def data_files(folder: Path) -> dict[Path, int]:
+    """Sizes of the Parquet files with rows; what a format keeps in folders of its own is bookkeeping."""
+    return {
+        path: path.stat().st_size
+        for path in folder.rglob("*.parquet")
+        if path.is_file()
+        and not any(name.startswith(_BOOKKEEPING) for name in path.relative_to(folder).parts)
+    }
 
 
 def _summary(result: Result, variant: str) -> Summary:

@@ -79,21 +79,23 @@ def write_results(
     document = {
         "measured_at": moment,
         "machine": machine,
-        "workloads": [
-            {
-                "name": result.workload,
-                "limit": result.limit,
-                "facts": result.facts,
-                "goals": result.goals,
-                "summaries": summaries(result),
-                "discarded_round": result.rounds[0],
-                "rounds": result.counted,
-            }
-            for result in results
-        ],
+        "workloads": [as_document(result) for result in results],
     }
     path.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
     return path
+
+
+def as_document(result: Result) -> dict[str, object]:
+    """Everything that was measured of a workload, for a file."""
+    return {
+        "name": result.workload,
+        "limit": result.limit,
+        "facts": result.facts,
+        "goals": result.goals,
+        "summaries": summaries(result),
+        "discarded_round": result.rounds[0],
+        "rounds": result.counted,
+    }
 
 
 def _empty_table(*, has_written: bool) -> Table:

@@ -5,38 +5,41 @@ bench-peers`), Java 17, about 2 GB of memory for each peer, 20 GB of disk and
 hours; `--quick` takes minutes.
 """
 
-import datetime as dt
 import os
-import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import click
 import pyspark
 from rich.console import Console
-from rich.status import Status
-from rich.text import Text
 
-from bench.framework import Result, Workload, run_workload, summaries
 from bench.machine import machine_facts
 from bench.maven import CannotBeHad, fetched
-from bench.peers import workloads
+from bench.peers.contest import Contest, Size, UnknownWorkload
 from bench.peers.engine import CODEC, FILE_BYTES, Setting, SparkParts, spark_session
-from bench.peers.remote import Peer, PeerFailed, ReportedMeter
-from bench.peers.rows import MORE, PERCENTS, Rows, make_rows
-from bench.peers.workloads import DELTA, DELTALAKE, HUDI, HUDI_BARE, ICEBERG, OURS, PLAIN, Arena
-from bench.plots import Bar, plot_bars
-from bench.report import print_result, write_results
+from bench.peers.remote import Peer
+from bench.peers.rows import MORE, Rows, make_rows
+from bench.peers.workloads import (
+    DELTA,
+    DELTALAKE,
+    HUDI,
+    HUDI_BARE,
+    ICEBERG,
+    OURS,
+    PLAIN,
+    Arena,
+    bulk_load_name,
+)
 
 _HERE = Path(__file__).resolve().parents[1]
 _HUDI_JARS = ("org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0",)
 Chosen = Mapping[str, tuple[str, Sequence[str]]]
 """A peer's name → its engine and the coordinates of its jars."""
-Machine = Mapping[str, str | int]
 
 _PEERS: Chosen = {
     OURS: ("holdfast", ()),
@@ -50,6 +53,10 @@ _PEERS: Chosen = {
 _SPARK = "3.5."
 _ROWS = 5_000_000
 _QUICK_ROWS = 20_000
+_GROUPS, _QUICK_GROUPS = 1000, 50
+_VERSIONS, _QUICK_VERSIONS = 20, 4
+_KILLED_TASKS, _QUICK_KILLED_TASKS = 32, 2
+_FILE_WIDTH = 200
 _DISK_MB = 20_000
 _QUICK_DISK_MB = 1_000
 _NOTES = {
@@ -62,8 +69,12 @@ _NOTES = {
     "caches": "tables are opened anew in every run",
     "old versions": "Delta's vacuum leaves one version, the others two",
     "killed writer": "Delta and Iceberg need no rollback: they remove orphans by a listing",
+    "killed files": "Holdfast's are made by hand, as large as the rows; Hudi's by a write that fails",
+    "Python": "Spark ends Holdfast's idle Python workers after a minute; starting them anew is timed",
     "sessions": "one JVM for each peer, same settings; deltalake has none and reads the rows as Arrow",
     "listing": "as many tasks as shuffles have, instead of 10,000; Delta's log in as many parts as cores",
+    "beside defaults": "Hudi's index in as many tasks as shuffles have, not 100; Delta's vacuum in parallel",
+    "Hadoop": "no native library, as pip installs Spark: its files cost a chmod each, Holdfast's do not",
 }
 
 
@@ -80,6 +91,17 @@ _NOTES = {
     type=click.IntRange(min=1000),
     help=f"Rows of a table.  [default: {_ROWS:,}, quick {_QUICK_ROWS:,}]",
 )
+@click.option(
+    "--groups",
+    type=click.IntRange(min=1),
+    help=f"File groups to reclaim old versions of.  [default: {_GROUPS:,}, quick {_QUICK_GROUPS}]",
+)
+@click.option(
+    "--versions",
+    type=click.IntRange(min=3),
+    help=f"Versions of each of them.  [default: {_VERSIONS}, quick {_QUICK_VERSIONS}]",
+)
+@click.option("--prepare", is_flag=True, help="Make the rows and tables for a later run; measure nothing.")
 @click.option("--quick", is_flag=True, help="Few rows and file groups: minutes instead of hours.")
 @click.option("--memory", default="2g", help="Heap of each JVM.")
 @click.option(
@@ -94,6 +116,9 @@ def peers(
     only: tuple[str, ...],
     peer: tuple[str, ...],
     rows: int | None,
+    groups: int | None,
+    versions: int | None,
+    prepare: bool,
     quick: bool,
     memory: str,
     data: Path,
@@ -101,36 +126,49 @@ def peers(
 ) -> None:
     """Give every peer the same rows and the same tasks, in turn; print, store and draw what it took.
 
-    A goal that is not met is shown and fails nothing.
+    A goal that is not met is shown and fails nothing. Results of an earlier
+    run stay for the workloads that this one leaves out.
     """
     count = rows or (_QUICK_ROWS if quick else _ROWS)
     data = data.resolve()
+    for name in peer:
+        if name not in _PEERS:
+            raise click.UsageError(f"no peer is called {name!r}; there are: {', '.join(_PEERS)}")
     try:
         chosen = {name: found for name, found in _PEERS.items() if name == OURS or not peer or name in peer}
         jars = _needs(chosen, data, megabytes=_QUICK_DISK_MB if quick else _DISK_MB)
     except CannotBeHad as error:
         sys.exit(f"holdfast: {error}")
     console = Console(highlight=False)
-    console = console if console.is_terminal else Console(highlight=False, width=150)
+    console = console if console.is_terminal else Console(highlight=False, width=_FILE_WIDTH)
     for name, note in _NOTES.items():
         console.print(f"[dim]{name}: {note}[/dim]")
     workspace = data / "peers-workspace"
-    cores = len(os.sched_getaffinity(0))
-    groups, versions, tasks = (50, 4, 2) if quick else (1000, 20, 32)
-    plain = Setting(workspace=str(workspace), cores=cores, memory=memory)
-    given = _rows(data, count, groups=groups, setting=plain, has_more=not quick)
+    plain = Setting(workspace=str(workspace), cores=len(os.sched_getaffinity(0)), memory=memory)
+    size = Size(
+        rows=count,
+        has_more=not quick and bulk_load_name(MORE * count).startswith(only or ("",)),
+        groups=groups or (_QUICK_GROUPS if quick else _GROUPS),
+        versions=versions or (_QUICK_VERSIONS if quick else _VERSIONS),
+        killed_tasks=_QUICK_KILLED_TASKS if quick else _KILLED_TASKS,
+    )
+    given = _rows(data, size, plain)
     with ExitStack() as stack:
         running = []
         for name, (engine, _) in chosen.items():
             log = data / "peers" / "logs" / f"{engine}.log"
             running.append(Peer(name, engine, replace(plain, jars=jars[name]), log=log))
             stack.callback(running[-1].end)
-        every = _workloads(
-            Arena(running, data, workspace), given, groups=groups, versions=versions, tasks=tasks
-        )
-        wanted = [workload for workload in every if not only or workload.name.startswith(only)]
-        finished = _run(console, wanted, rounds=rounds, workspace=workspace, cores=cores)
-    _keep(console, results, finished, machine_facts() | _coordinates(chosen) | _NOTES)
+        contest = Contest(console, Arena(running, data, workspace), given, size)
+        machine = machine_facts() | _coordinates(chosen) | _NOTES
+        act = contest.prepare if prepare else partial(contest.measure, rounds, results, machine)
+        try:
+            names = contest.names(only)
+        except UnknownWorkload as error:
+            raise click.UsageError(str(error)) from None
+        # All are begun, and then it is told whether all came to an end.
+        ended = [contest.run(name, act) for name in names]
+    sys.exit(0 if all(ended) else 1)
 
 
 def _coordinates(chosen: Chosen) -> dict[str, str]:
@@ -151,87 +189,12 @@ def _needs(chosen: Chosen, data: Path, *, megabytes: int) -> dict[str, list[str]
     }
 
 
-def _rows(data: Path, count: int, *, groups: int, setting: Setting, has_more: bool) -> Rows:
+def _rows(data: Path, size: Size, setting: Setting) -> Rows:
     session = spark_session("rows", setting, SparkParts())
     try:
-        return make_rows(session, data, count, groups=groups, has_more=has_more)
+        return make_rows(session, data, size.rows, groups=size.groups, has_more=size.has_more)
     finally:
         session.stop()
-
-
-def _workloads(arena: Arena, rows: Rows, *, groups: int, versions: int, tasks: int) -> tuple[Workload, ...]:
-    return (
-        workloads.bulk_load(arena, rows.all, rows.count),
-        *([workloads.bulk_load(arena, rows.more, MORE * rows.count)] if rows.more else []),
-        *(workloads.upsert(arena, rows, percent) for percent in PERCENTS),
-        workloads.delete(arena, rows),
-        workloads.overwrite(arena, rows),
-        workloads.snapshot_read(arena, rows),
-        workloads.change_read(arena, rows),
-        workloads.time_travel(arena, rows),
-        workloads.undo(arena, rows),
-        workloads.reclaim(arena, rows, groups=groups, versions=versions),
-        workloads.recovery(arena, rows, tasks=tasks),
-    )
-
-
-def _run(
-    console: Console, wanted: Sequence[Workload], *, rounds: int, workspace: Path, cores: int
-) -> list[Result]:
-    """A workload that a peer cannot do is told, and the others go on."""
-    finished: list[Result] = []
-    for workload in wanted:
-        with console.status(workload.name) as status:
-
-            def announce(step: str, name: str = workload.name, status: Status = status) -> None:
-                status.update(f"{name}: {step}")
-
-            try:
-                result = run_workload(
-                    workload,
-                    ReportedMeter(),
-                    rounds=rounds,
-                    workspace=workspace,
-                    settle=os.sync,
-                    announce=announce,
-                )
-            except PeerFailed as error:
-                console.print(Text(f"\n{workload.name}: not measured, {error}", style="bold red"))
-                continue
-        finished.append(result)
-        print_result(console, result, cores=cores)
-    return finished
-
-
-def _keep(console: Console, folder: Path, finished: Sequence[Result], machine: Machine) -> None:
-    if not finished:
-        return
-    path = write_results(folder, finished, machine=machine, moment=dt.datetime.now(dt.UTC))
-    for result in finished:
-        name = re.sub(r"[^a-z0-9]+", "-", result.workload).strip("-")
-        plot_bars(path.with_name(f"{path.name[:17]}-peers-{name}.png"), result.workload, _bars(result))
-    console.print(f"\nall numbers in {path}, drawn beside it")
-
-
-def _bars(result: Result) -> list[Bar]:
-    return [
-        Bar(
-            summary.variant,
-            {
-                "seconds": summary.median.usage.seconds,
-                "CPU seconds": summary.median.usage.cpu_seconds,
-                "peak MB": (
-                    summary.median.usage.driver_peak_bytes
-                    + summary.median.usage.jvm_peak_bytes
-                    + summary.median.usage.workers_peak_bytes
-                )
-                / 1e6,
-                "files written": summary.median.written.files,
-                "MB written": summary.median.written.size_bytes / 1e6,
-            },
-        )
-        for summary in summaries(result)
-    ]
 
 
 if __name__ == "__main__":

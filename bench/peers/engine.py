@@ -89,8 +89,8 @@ class Engine(Protocol):
     def versions(self, table: str) -> list[Version]:
         """Oldest first."""
 
-    def undo(self, table: str) -> None:
-        """Take the newest version back."""
+    def undo(self, table: str, newest: Version, before: Version) -> None:
+        """Take the newest version back, to the one before it."""
 
     def reclaim(self, table: str) -> None:
         """Delete the files of versions older than the newest, or the one before it."""
@@ -148,9 +148,9 @@ def spark_session(name: str, setting: Setting, parts: SparkParts) -> SparkSessio
         "spark.driver.memory": setting.memory,
         "spark.log.level": "ERROR",
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": str(8 * setting.cores),
+        "spark.sql.shuffle.partitions": str(shuffles(setting)),
         # By default 10,000 tasks, of which Delta starts every one to list a handful of folders.
-        "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(8 * setting.cores),
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(shuffles(setting)),
         "spark.sql.parquet.compression.codec": CODEC,
         "spark.sql.warehouse.dir": f"{setting.workspace}/warehouse",
         **parts.settings,
@@ -163,6 +163,11 @@ def spark_session(name: str, setting: Setting, parts: SparkParts) -> SparkSessio
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def shuffles(setting: Setting) -> int:
+    """Into how many parts rows are shuffled, whoever does it."""
+    return 8 * setting.cores
 
 
 def leave_orphans(table: str, write: Callable[[], None]) -> None:

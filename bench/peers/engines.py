@@ -26,6 +26,7 @@ from bench.peers.engine import (
     city_names,
     digest,
     leave_orphans,
+    shuffles,
     spark_session,
     write_plain,
 )
@@ -41,6 +42,7 @@ _DELETE = "WHEN MATCHED THEN DELETE"
 _HUDI_AND_OURS = {
     "hoodie.parquet.compression.codec": CODEC,
     "hoodie.parquet.max.file.size": str(FILE_BYTES),
+    "hoodie.index.type": "SIMPLE",
     "hoodie.clean.automatic": "false",
     "hoodie.archive.automatic": "false",
 }
@@ -78,14 +80,17 @@ class Holdfast:
     def versions(self, table: str) -> list[Version]:
         return [str(i.time) for i in holdfast.open_table(table).timeline() if i.is_completed]
 
-    def undo(self, table: str) -> None:
+    def undo(self, table: str, newest: Version, before: Version) -> None:
         holdfast.open_table(table).undo()
 
     def reclaim(self, table: str) -> None:
         holdfast.open_table(table).clean({"hoodie.clean.commits.retained": "1"})
 
     def fail(self, table: str, rows: Load) -> None:
-        leave_failed_write(table, files=rows.tasks * CITIES, partitions=city_names())
+        """As large as the files of the others, which hold the rows."""
+        files = rows.tasks * CITIES
+        size = sum(path.stat().st_size for path in Path(rows.path).glob("*.parquet"))
+        leave_failed_write(table, files=files, partitions=city_names(), file_bytes=size // files)
 
     def recover(self, table: str) -> None:
         holdfast.open_table(table).roll_back_failed_writes()
@@ -98,8 +103,12 @@ class Hudi:
             "org.apache.hudi.client.validator.SqlQuerySingleResultPreCommitValidator"
         ),
         "hoodie.precommit.validators.single.value.sql.queries": "select count(*) from <TABLE_NAME>#-1",
+        "hoodie.datasource.write.row.writer.enable": "false",
     }
-    """No table has minus one rows: the write fails when all its files are there, as if killed then."""
+    """No table has minus one rows: the write fails when all its files are there, as if killed then.
+
+    The row writer asks no validators.
+    """
 
     def __init__(self, setting: Setting, *, has_metadata_table: bool = True) -> None:
         prefix = "org.apache.spark.sql.hudi"
@@ -115,11 +124,14 @@ class Hudi:
         self._options = {
             **_HUDI_AND_OURS,
             "hoodie.table.name": "trips",
+            "hoodie.datasource.write.table.type": "COPY_ON_WRITE",
             "hoodie.datasource.write.recordkey.field": KEY,
             "hoodie.datasource.write.partitionpath.field": PARTITION,
             "hoodie.datasource.write.precombine.field": ORDERING,
             "hoodie.datasource.write.hive_style_partitioning": "true",
             "hoodie.metadata.enable": str(has_metadata_table).lower(),
+            # By default 100 tasks, however few rows there are.
+            "hoodie.simple.index.parallelism": str(shuffles(setting)),
         }
         for name, value in self._options.items():
             self._spark.sql(f"set {name}={value}")
@@ -163,9 +175,8 @@ class Hudi:
         found = [commit.fullmatch(name) for name in _timeline(table)]
         return sorted([match[1], match[2]] for match in found if match)
 
-    def undo(self, table: str) -> None:
-        newest = self.versions(table)[-1][0]
-        self._call(f"rollback_to_instant(table => '{self._CATALOG_TABLE}', instant_time => '{newest}')")
+    def undo(self, table: str, newest: Version, before: Version) -> None:
+        self._call(f"rollback_to_instant(table => '{self._CATALOG_TABLE}', instant_time => '{newest[0]}')")
 
     def reclaim(self, table: str) -> None:
         self._call(f"run_clean(table => '{self._CATALOG_TABLE}', retain_commits => 1)")
@@ -214,6 +225,8 @@ class Delta:
                 "spark.databricks.delta.retentionDurationCheck.enabled": "false",
                 # By default 50, for logs far longer than these.
                 "spark.databricks.delta.snapshotPartitions": str(setting.cores),
+                # By default the driver deletes one file after the other; nobody else does.
+                "spark.databricks.delta.vacuum.parallelDelete.enabled": "true",
             },
         )
         self._spark = spark_session("delta", setting, parts)
@@ -254,8 +267,7 @@ class Delta:
             row["version"] for row in self._spark.sql(f"DESCRIBE HISTORY {_delta(table)}").collect()
         )
 
-    def undo(self, table: str) -> None:
-        before = self.versions(table)[-2]
+    def undo(self, table: str, newest: Version, before: Version) -> None:
         self._spark.sql(f"RESTORE TABLE {_delta(table)} TO VERSION AS OF {before}").collect()
 
     def reclaim(self, table: str) -> None:
@@ -323,8 +335,8 @@ class Iceberg:
         snapshots = self._spark.table(f"peer.{self._name(table)}.snapshots").orderBy("committed_at")
         return [str(row["snapshot_id"]) for row in snapshots.collect()]
 
-    def undo(self, table: str) -> None:
-        self._call(f"rollback_to_snapshot('{self._name(table)}', {self.versions(table)[-2]})")
+    def undo(self, table: str, newest: Version, before: Version) -> None:
+        self._call(f"rollback_to_snapshot('{self._name(table)}', {before})")
 
     def reclaim(self, table: str) -> None:
         until = "older_than => TIMESTAMP '2999-01-01', retain_last => 2"
@@ -432,9 +444,8 @@ class Deltalake:
     def versions(self, table: str) -> list[Version]:
         return sorted(one["version"] for one in self._delta.DeltaTable(table).history())
 
-    def undo(self, table: str) -> None:
-        opened = self._delta.DeltaTable(table)
-        opened.restore(opened.version() - 1)
+    def undo(self, table: str, newest: Version, before: Version) -> None:
+        self._delta.DeltaTable(table).restore(before)
 
     def reclaim(self, table: str) -> None:
         opened = self._delta.DeltaTable(table)

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,10 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 class PeerFailed(Exception):
     """A peer could not do what it was asked for."""
+
+    def __init__(self, peer: str, message: str) -> None:
+        super().__init__(message)
+        self.peer = peer
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +44,14 @@ class Peer:
     def ask(self, verb: str, **needs: Any) -> Answer:
         process = self._process or self._started()
         assert process.stdin is not None
-        process.stdin.write(json.dumps({"verb": verb, "needs": msgspec.to_builtins(needs)}) + "\n")
-        process.stdin.flush()
+        with suppress(BrokenPipeError):  # It has ended, which its answer tells.
+            process.stdin.write(json.dumps({"verb": verb, "needs": msgspec.to_builtins(needs)}) + "\n")
+            process.stdin.flush()
         found = self._answer(process)
         return Answer(found["value"], msgspec.convert(found["usage"], Usage))
 
     def end(self) -> None:
+        """Let the process go; the next question starts another."""
         if self._process is not None:
             self._process.communicate()
             self._process = None
@@ -68,10 +75,11 @@ class Peer:
         assert process.stdout is not None
         line = process.stdout.readline()
         if not line:
-            raise PeerFailed(f"{self.name} ended with {process.wait()}; see {self._log}")
+            self._process = None
+            raise PeerFailed(self.name, f"{self.name} ended with {process.wait()}; see {self._log}")
         found: dict[str, Any] = json.loads(line)
         if "error" in found:
-            raise PeerFailed(f"{self.name}: {found['error']}; see {self._log}")
+            raise PeerFailed(self.name, f"{self.name}: {found['error']}; see {self._log}")
         return found
 
 

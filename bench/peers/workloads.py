@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bench.framework import Goal, Scene, Variant, Workload
+from bench.framework import Goal, Scene, Variant, Workload, data_files
 from bench.peers.engine import Load
-from bench.peers.remote import Answer, Peer
+from bench.peers.remote import Answer, Peer, PeerFailed
 from bench.peers.rows import Rows
 from bench.workloads.prepared import link_copy
 from bench.workloads.trips import CITIES
@@ -28,6 +28,7 @@ HUDI_BARE = "Apache Hudi, no metadata table"
 
 _TASKS = 4
 _HOUR_MS = 3_600_000
+_VERSIONS_LEFT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,9 @@ class Arena:
     def with_history(self) -> list[Peer]:
         """Plain files have none to read, undo or reclaim."""
         return [peer for peer in self.peers if peer.name != PLAIN]
+
+    def without(self, name: str) -> "Arena":
+        return replace(self, peers=[peer for peer in self.peers if peer.name != name])
 
     @property
     def table(self) -> Path:
@@ -78,13 +82,29 @@ class Arena:
             answers[:] = [act()]
             return answers[0]
 
-        def read_back(_output: Path) -> object:
-            if check is not None:
-                return check(answers[0])
-            peer.ask("ready", table=str(self.table))
-            return peer.ask("read", table=str(self.table)).value
+        def came_out(_output: Path) -> object:
+            return check(answers[0]) if check is not None else self._read_back(peer)
 
-        return Variant(peer.name, run, prepare=prepare, check=read_back)
+        return Variant(peer.name, run, prepare=prepare, check=came_out)
+
+    def leaving(self, peer: Peer, at_most: int) -> Callable[[Answer], object]:
+        """A check that reads back, and refuses a peer that left more data files than belong there."""
+
+        def check(_answer: Answer) -> object:
+            left = len(data_files(self.table))
+            if left > at_most:
+                raise PeerFailed(peer.name, f"{peer.name} left {left} data files, of at most {at_most}")
+            return self._read_back(peer)
+
+        return check
+
+    def _read_back(self, peer: Peer) -> object:
+        peer.ask("ready", table=str(self.table))
+        return peer.ask("read", table=str(self.table)).value
+
+
+def bulk_load_name(count: int) -> str:
+    return f"bulk load {count:,} rows"
 
 
 def bulk_load(arena: Arena, rows: str, count: int) -> Workload:
@@ -94,7 +114,7 @@ def bulk_load(arena: Arena, rows: str, count: int) -> Workload:
         ]
         return Scene(tuple(variants), {"rows": count})
 
-    return _workload(arena, f"bulk load {count:,} rows", set_up, hudi=0.5, others=1.1)
+    return _workload(arena, bulk_load_name(count), set_up, hudi=0.5, others=1.1)
 
 
 def upsert(arena: Arena, rows: Rows, percent: int) -> Workload:
@@ -159,10 +179,12 @@ def undo(arena: Arena, rows: Rows) -> Workload:
     """An upsert of a tenth of the rows is taken back."""
 
     def set_up(_folder: Path) -> Scene:
-        variants = [
-            arena.variant(peer, _asking(arena, peer, "undo"), begins_with=_updated(arena, peer, rows))
-            for peer in arena.with_history()
-        ]
+        variants = []
+        for peer in arena.with_history():
+            base = _updated(arena, peer, rows)
+            before, newest = _versions(arena, peer, base)[-2:]
+            act = _asking(arena, peer, "undo", newest=newest, before=before)
+            variants.append(arena.variant(peer, act, begins_with=base))
         return Scene(tuple(variants), {"rows": rows.count})
 
     return _workload(arena, "undo the last commit", set_up)
@@ -183,6 +205,7 @@ def reclaim(arena: Arena, rows: Rows, *, groups: int, versions: int) -> Workload
                 peer,
                 _asking(arena, peer, "reclaim"),
                 begins_with=arena.prepared(peer, f"groups-{groups}-{versions}", build(peer)),
+                check=arena.leaving(peer, _VERSIONS_LEFT * groups),
             )
             for peer in arena.with_history()
         ]
@@ -198,21 +221,15 @@ def recovery(arena: Arena, rows: Rows, *, tasks: int) -> Workload:
         variants = []
         for peer in arena.with_history():
             base = _base(arena, peer, rows)
-            variant = arena.variant(peer, _asking(arena, peer, "recover"), begins_with=base)
-            variants.append(replace(variant, prepare=_failing(arena, peer, rows, tasks, variant.prepare)))
+            killed = _changed(
+                arena, peer, f"killed-{tasks}", rows, "fail", Load(path=rows.incoming[10], tasks=tasks)
+            )
+            check = arena.leaving(peer, len(data_files(base)))
+            act = _asking(arena, peer, "recover")
+            variants.append(arena.variant(peer, act, begins_with=killed, check=check))
         return Scene(tuple(variants), {"rows": rows.count, "files": tasks * CITIES})
 
     return _workload(arena, "recover from a killed writer", set_up)
-
-
-def _failing(
-    arena: Arena, peer: Peer, rows: Rows, tasks: int, prepare: Callable[[Path], object]
-) -> Callable[[Path], object]:
-    def act(output: Path) -> None:
-        prepare(output)
-        peer.ask("fail", table=str(arena.table), rows=Load(path=rows.incoming[10], tasks=tasks))
-
-    return act
 
 
 def _change(
@@ -264,11 +281,19 @@ def _base(arena: Arena, peer: Peer, rows: Rows) -> Path:
 
 
 def _updated(arena: Arena, peer: Peer, rows: Rows) -> Path:
-    def build(table: str) -> None:
-        peer.ask("load", table=table, rows=Load(path=rows.all, tasks_by_city=_TASKS))
-        peer.ask("upsert", table=table, rows=Load(path=rows.incoming[10]))
+    return _changed(arena, peer, "updated", rows, "upsert", Load(path=rows.incoming[10]))
 
-    return arena.prepared(peer, f"updated-{rows.count}", build)
+
+def _changed(arena: Arena, peer: Peer, name: str, rows: Rows, verb: str, new: Load) -> Path:
+    """All rows, and something done to them."""
+    base = _base(arena, peer, rows)
+
+    def build(table: str) -> None:
+        link_copy(base, Path(table))
+        peer.ask("ready", table=table)
+        peer.ask(verb, table=table, rows=new)
+
+    return arena.prepared(peer, f"{name}-{rows.count}", build)
 
 
 def _build_parts(peer: Peer, rows: Rows) -> Callable[[str], None]:

@@ -50,12 +50,14 @@ def _prepare(folder: Path, size: Size, files: int) -> None:
     leave_failed_write(path, files=files, partitions=region_names(size.partitions))
 
 
-def leave_failed_write(path: str, *, files: int, partitions: Sequence[str]) -> None:
+def leave_failed_write(
+    path: str, *, files: int, partitions: Sequence[str], file_bytes: int = _FILE_BYTES
+) -> None:
     """What a writer leaves that dies when it has written so many files."""
     for number in range(files):
         target = _data_path(number, partitions[number % len(partitions)])
         write_unsynced(path, marker_path(FAILED, target, "CREATE"), b"")
-        write_unsynced(path, target, b"\0" * _FILE_BYTES)
+        write_unsynced(path, target, b"\0" * file_bytes)
     write_unsynced(path, instant_file(FAILED, Action.COMMIT, State.REQUESTED), b"")
     write_unsynced(
         path, instant_file(FAILED, Action.COMMIT, State.INFLIGHT), inflight_metadata("BULK_INSERT")

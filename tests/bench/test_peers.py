@@ -1,7 +1,10 @@
 """The contest of peers, as far as it goes without fetching any: the processes, the tasks, the refusals."""
 
+import datetime as dt
+import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,10 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 from bench.framework import run_workload
 from bench.peers import workloads
+from bench.peers.contest import Contest, Size, UnknownWorkload
 from bench.peers.engine import Load, Setting
 from bench.peers.remote import Peer, PeerFailed, ReportedMeter
-from bench.peers.rows import Rows
+from bench.peers.results import keep
+from bench.peers.rows import PERCENTS, Rows
 from bench.plots import Bar, plot_bars
+from rich.console import Console
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -101,7 +107,7 @@ def write_rows(folder):
         count=4,
         all=part("all", "a", "b", "c", "d", ts=1),
         more="",
-        incoming={10: part("incoming", "b", "e", ts=5)},
+        incoming=dict.fromkeys(PERCENTS, part("incoming", "b", "e", ts=5)),
         keys=part("keys", "a", ts=5),
         one_city=part("one_city", "x", "y", ts=5),
         parts=[part(f"part-{number}", f"p{number}", ts=number) for number in range(4)],
@@ -145,6 +151,73 @@ def test_peers_that_come_to_different_rows_are_not_compared(started, tmp_path):
 
     with pytest.raises(ValueError, match=r"'Holdfast' gave .* 'deltalake' gave"):
         measured(workloads.bulk_load(arena, rows.all, rows.count), arena)
+
+
+def contest_of(peers, tmp_path):
+    rows = write_rows(tmp_path)
+    arena = workloads.Arena(peers, tmp_path / "data", tmp_path / "workspace")
+    size = Size(rows=rows.count, has_more=False, groups=1, versions=3, killed_tasks=1)
+    return Contest(Console(quiet=True), arena, rows, size)
+
+
+def test_a_peer_that_fails_is_left_out_and_the_others_are_measured(started, tmp_path):
+    peers = [started(workloads.OURS, "deltalake"), started(workloads.HUDI, "nobody")]
+    contest = contest_of([*peers, started(workloads.DELTALAKE, "deltalake")], tmp_path)
+    results = []
+
+    ended = contest.run("upsert 10 %", lambda workload: results.append(measured(workload, contest.arena)))
+
+    assert not ended
+    assert list(results[0].rounds[0]) == [workloads.OURS, workloads.DELTALAKE]
+
+
+def test_what_was_prepared_is_there_for_the_run_that_measures(started, tmp_path):
+    peer = started(workloads.OURS, "deltalake")
+    contest = contest_of([peer], tmp_path)
+    assert contest.run("upsert 10 %", contest.prepare)
+    asked = []
+    act = peer.ask
+    peer.ask = lambda verb, **needs: (asked.append(verb), act(verb, **needs))[1]
+
+    contest.run("upsert 10 %", lambda workload: measured(workload, contest.arena))
+
+    assert "load" not in asked
+
+
+def test_a_workload_that_there_is_not_is_refused_with_those_there_are(started, tmp_path):
+    contest = contest_of([started(workloads.OURS, "nobody")], tmp_path)
+
+    with pytest.raises(UnknownWorkload, match=r"'upsort'; there are: bulk load .*, upsert 1 %"):
+        contest.names(("upsort",))
+
+
+def test_a_peer_that_leaves_what_it_was_to_remove_is_refused(started, tmp_path):
+    peer = started(workloads.OURS, "deltalake")
+    contest = contest_of([peer], tmp_path)
+    act = peer.ask
+    peer.ask = lambda verb, **needs: act("ready" if verb == "recover" else verb, **needs)
+
+    with pytest.raises(PeerFailed, match="Holdfast left 2 data files, of at most 1"):
+        measured(workloads.recovery(contest.arena, contest.rows, tasks=1), contest.arena)
+
+
+def test_a_later_run_replaces_only_what_it_measured(started, tmp_path):
+    contest = contest_of([started(workloads.OURS, "deltalake")], tmp_path)
+    result = measured(workloads.upsert(contest.arena, contest.rows, 10), contest.arena)
+    folder = tmp_path / "results"
+    first, later = (dt.datetime(2024, 2, day, tzinfo=dt.UTC) for day in (28, 29))
+    keep(folder, replace(result, workload="delete 1 %"), machine={"cores": 2}, moment=first)
+    keep(folder, result, machine={"cores": 2}, moment=first)
+
+    overview = keep(folder, result, machine={"cores": 2}, moment=later)
+
+    kept = json.loads((folder / "peers.json").read_text())
+    assert {name: one["measured_at"][:10] for name, one in kept.items()} == {
+        "delete 1 %": "2024-02-28",
+        "upsert 10 %": "2024-02-29",
+    }
+    assert "| upsert 10 % (4 rows; 1 counted) |" in overview.read_text()
+    assert {path.name for path in folder.glob("*.png")} == {"peers-delete-1.png", "peers-upsert-10.png"}
 
 
 def test_only_goals_that_name_a_peer_of_the_run_are_set(started, tmp_path):

@@ -1,0 +1,114 @@
+"""The contest: which workloads are run, with which peers, and what happens when one of them fails."""
+
+import datetime as dt
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from bench.framework import DifferentAnswers, Workload, run_workload
+from bench.peers import workloads
+from bench.peers.remote import PeerFailed, ReportedMeter
+from bench.peers.results import keep
+from bench.peers.rows import MORE, PERCENTS, Rows
+from bench.peers.workloads import OURS, Arena
+from bench.report import print_result
+
+Machine = Mapping[str, str | int]
+
+
+class UnknownWorkload(ValueError):
+    """Somebody asked for a workload that there is not; the text lists those there are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    rows: int
+    has_more: bool
+    """Whether four times as many are loaded, too."""
+    groups: int
+    versions: int
+    killed_tasks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """All workloads with all peers; one that a peer cannot do goes on without it."""
+
+    console: Console
+    arena: Arena
+    rows: Rows
+    size: Size
+
+    def names(self, prefixes: tuple[str, ...]) -> list[str]:
+        every = [workload.name for workload in self._workloads(self.arena)]
+        for prefix in prefixes:
+            if not any(name.startswith(prefix) for name in every):
+                raise UnknownWorkload(f"no workload begins with {prefix!r}; there are: {', '.join(every)}")
+        return [name for name in every if not prefixes or name.startswith(prefixes)]
+
+    def run(self, name: str, act: Callable[[Workload], object]) -> bool:
+        """A peer that fails is told and left out, and the others begin anew. False if that happened."""
+        arena = self.arena
+        while True:
+            (workload,) = [one for one in self._workloads(arena) if one.name == name]
+            try:
+                act(workload)
+            except PeerFailed as error:
+                self._tell(f"{name}: {error}")
+                # Whatever state it is in, the next workload begins with a new process.
+                next(peer for peer in arena.peers if peer.name == error.peer).end()
+                if error.peer == OURS:
+                    return False
+                arena = arena.without(error.peer)
+            except DifferentAnswers as error:
+                self._tell(f"not measured: {error}")
+                return False
+            else:
+                return len(arena.peers) == len(self.arena.peers)
+
+    def prepare(self, workload: Workload) -> None:
+        workspace = self.arena.workspace
+        shutil.rmtree(workspace, ignore_errors=True)
+        (workspace / "kept").mkdir(parents=True)
+        with self.console.status(f"{workload.name}: setting up"):
+            workload.set_up(workspace / "kept")
+        shutil.rmtree(workspace)
+        self.console.print(f"{workload.name}: prepared")
+
+    def measure(self, rounds: int, results: Path, machine: Machine, workload: Workload) -> None:
+        with self.console.status(workload.name) as status:
+            result = run_workload(
+                workload,
+                ReportedMeter(),
+                rounds=rounds,
+                workspace=self.arena.workspace,
+                settle=os.sync,
+                announce=lambda step: status.update(f"{workload.name}: {step}"),
+            )
+        print_result(self.console, result, cores=int(machine["cores"]))
+        overview = keep(results, result, machine=machine, moment=dt.datetime.now(dt.UTC))
+        self.console.print(f"[dim]kept beside {overview}[/dim]")
+
+    def _tell(self, message: str) -> None:
+        self.console.print(Text(f"\n{message}", style="bold red"))
+
+    def _workloads(self, arena: Arena) -> tuple[Workload, ...]:
+        rows, size = self.rows, self.size
+        return (
+            workloads.bulk_load(arena, rows.all, rows.count),
+            *([workloads.bulk_load(arena, rows.more, MORE * rows.count)] if rows.more else []),
+            *(workloads.upsert(arena, rows, percent) for percent in PERCENTS),
+            workloads.delete(arena, rows),
+            workloads.overwrite(arena, rows),
+            workloads.snapshot_read(arena, rows),
+            workloads.change_read(arena, rows),
+            workloads.time_travel(arena, rows),
+            workloads.undo(arena, rows),
+            workloads.reclaim(arena, rows, groups=size.groups, versions=size.versions),
+            workloads.recovery(arena, rows, tasks=size.killed_tasks),
+        )
