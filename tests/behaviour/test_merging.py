@@ -112,6 +112,34 @@ def test_rows_that_are_copied_keep_their_time_and_number_and_get_the_new_file_na
     assert len({row["_hoodie_commit_seqno"] for row in after.values()}) == 4
 
 
+def test_rows_that_are_left_by_a_delete_keep_all_their_values(table):
+    table.insert(trips("a", "b", "c"))
+    before = by_id(table)
+
+    table.delete(trips("b").select(["id", "city"]))
+
+    after = by_id(table)
+    (file,) = table.files()
+    assert after == {key: before[key] | {"_hoodie_file_name": Path(file).name} for key in ("a", "c")}
+    assert pq.read_table(file)["_hoodie_record_key"].to_pylist() == ["a", "c"]
+
+
+def test_a_key_column_that_is_not_spelled_as_the_keys_stays_so(table):
+    """Where another program stored the column in another spelling, a delete does not make them one."""
+    table.insert(trips("a", "b", "c"))
+    (file,) = table.files()
+    stored = pq.read_table(file)
+    capitals = stored.set_column(stored.column_names.index("id"), "id", pc.utf8_upper(stored["id"]))
+    pq.write_table(capitals.cast(stored.schema), file, store_schema=False)
+
+    table.delete(trips("b").select(["id", "city"]))
+
+    (file,) = table.files()
+    left = pq.read_table(file)
+    assert left["_hoodie_record_key"].to_pylist() == ["a", "c"]
+    assert left["id"].to_pylist() == ["A", "C"]
+
+
 def test_a_file_in_which_nothing_changes_is_not_written(table):
     table.insert(trips("a", "b", ts=5))
     files = table.files()
