@@ -12,7 +12,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -41,14 +40,13 @@ from holdfast.files.meta_columns import (
     replaced,
 )
 from holdfast.files.open_base_file import reading
+from holdfast.files.picking import Positions, picked
 from holdfast.format.commits import WriteStat
 from holdfast.format.malformed import Malformed
 from holdfast.format.parquet_footer import Footer, same_leaf
 from holdfast.format.schemas import META_COLUMNS
 from holdfast.model.names import BaseFileName, in_partition
 from holdfast.storage.store import Store
-
-Positions = npt.NDArray[np.int64]
 
 _SMALL_ROW_GROUP_ROWS = 25_000
 """Row groups at the end of a file that are smaller are put together when rows are added ..."""
@@ -335,7 +333,7 @@ def _updates(name: str, change: RowGroupChanges, incoming: pa.Table) -> pa.Array
     """What the incoming rows bring for a column of a row group; None if nothing."""
     if len(change.updated) == 0 or name in META_COLUMNS:
         return None
-    return incoming.column(name).take(pa.array(change.sources)).combine_chunks()
+    return picked(incoming.column(name), change.sources).combine_chunks()
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:

@@ -22,8 +22,8 @@ from holdfast.errors import InvalidRequest, TableDamaged
 from holdfast.files.conform import conformed
 from holdfast.files.key_footer import Verdict
 from holdfast.files.merge import Changes, Incoming, Mask, OldVersion, find_changes, opened_old_version
-from holdfast.files.merged_file import Positions
 from holdfast.files.partition_column import partition_column
+from holdfast.files.picking import Positions
 from holdfast.format.buckets import bucket_numbers, bucket_of
 from holdfast.format.commits import WriteStat
 from holdfast.format.record_keys import text_column
