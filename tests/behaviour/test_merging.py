@@ -1,6 +1,8 @@
 """What a merge does to the files of a table: which it writes, what they say, how much memory it takes."""
 
 import math
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -337,14 +339,14 @@ POOLS = []
 """Pools are never freed: what was allocated in one may outlive its use."""
 
 
-def peak_of_an_upsert(table: holdfast.Table, rows: pa.Table) -> int:
+def peak_of(act: Callable[[], object]) -> int:
     """The most bytes that Arrow held at a time meanwhile."""
     usual = pa.default_memory_pool()
     counting = pa.proxy_memory_pool(usual)
     POOLS.append(counting)
     pa.set_memory_pool(counting)
     try:
-        table.upsert(rows, options=SMALL_ROW_GROUPS)
+        act()
     finally:
         pa.set_memory_pool(usual)
     return counting.max_memory()
@@ -357,9 +359,22 @@ def test_a_merge_holds_a_row_group_and_not_the_file(added, tmp_path):
         table, metadata = many_row_groups(tmp_path / str(groups), groups)
         assert metadata.num_row_groups >= groups * 0.75
         ids = [f"key {number * 1024:08d}" for number in range(groups)] + [f"new {n}" for n in range(added)]
-        peaks[groups] = peak_of_an_upsert(table, pa.table({"id": ids, "text": ["y"] * len(ids)}))
+        rows = pa.table({"id": ids, "text": ["y"] * len(ids)})
+        peaks[groups] = peak_of(partial(table.upsert, rows, options=SMALL_ROW_GROUPS))
         changed = table.to_arrow().filter(pc.field("text") == "y")
         assert sorted(changed["id"].to_pylist()) == ids
+
+    assert peaks[40] < 1.5 * peaks[10], "memory grows with the file"
+    assert peaks[40] < 40 * 1024 * 1024 / 4, "more than a few row groups were held"
+
+
+def test_a_delete_holds_a_row_group_and_not_the_file(tmp_path):
+    peaks = {}
+    for groups in (10, 40):
+        table, _ = many_row_groups(tmp_path / str(groups), groups)
+        ids = pa.table({"id": [f"key {number * 1024:08d}" for number in range(groups)]})
+        peaks[groups] = peak_of(partial(table.delete, ids, options=SMALL_ROW_GROUPS))
+        assert table.to_arrow(columns=["id"]).num_rows == groups * 1023
 
     assert peaks[40] < 1.5 * peaks[10], "memory grows with the file"
     assert peaks[40] < 40 * 1024 * 1024 / 4, "more than a few row groups were held"
