@@ -21,6 +21,11 @@ BLOOM = {"hoodie.index.type": "BLOOM"}
 SMALL_ROW_GROUPS = {"hoodie.parquet.max.file.size": "4194304"}
 COMBINE = {"hoodie.combine.before.insert": "true"}
 NEW_GROUPS = {"hoodie.parquet.small.file.limit": "0"}
+SOON_ARCHIVED = {
+    "hoodie.cleaner.commits.retained": "1",
+    "hoodie.keep.min.commits": "2",
+    "hoodie.keep.max.commits": "3",
+}
 
 
 @pytest.fixture
@@ -250,6 +255,19 @@ def test_new_rows_fill_small_file_groups_first(table):
 
     assert len(file_ids(table)) == 3
     assert by_id(table).keys() == set("abcde")
+
+
+@pytest.mark.parametrize("operation", ["insert", "upsert"])
+def test_new_rows_fill_small_file_groups_whose_commits_are_archived(operation, table):
+    oldest = table.insert(trips("a", city="oslo"))
+    for number in range(6):
+        table.insert(trips(f"p{number}"), options=SOON_ARCHIVED)
+    assert oldest.instant not in [instant.time for instant in table.timeline()]
+
+    getattr(table, operation)(trips("b", city="oslo"))
+
+    (file,) = (file for file in table.files() if "city=oslo" in file)
+    assert sorted(pq.read_table(file)["id"].to_pylist()) == ["a", "b"]
 
 
 def test_a_file_group_is_written_once_though_rows_come_to_it_and_leave_it(tmp_path):
