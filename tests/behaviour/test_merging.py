@@ -1,6 +1,8 @@
 """What a merge does to the files of a table: which it writes, what they say, how much memory it takes."""
 
 import math
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,6 +21,11 @@ BLOOM = {"hoodie.index.type": "BLOOM"}
 SMALL_ROW_GROUPS = {"hoodie.parquet.max.file.size": "4194304"}
 COMBINE = {"hoodie.combine.before.insert": "true"}
 NEW_GROUPS = {"hoodie.parquet.small.file.limit": "0"}
+SOON_ARCHIVED = {
+    "hoodie.cleaner.commits.retained": "1",
+    "hoodie.keep.min.commits": "2",
+    "hoodie.keep.max.commits": "3",
+}
 
 
 @pytest.fixture
@@ -110,6 +117,34 @@ def test_rows_that_are_copied_keep_their_time_and_number_and_get_the_new_file_na
     assert name != before["a"]["_hoodie_file_name"]
     assert [name] == [Path(file).name for file in table.files()]
     assert len({row["_hoodie_commit_seqno"] for row in after.values()}) == 4
+
+
+def test_rows_that_are_left_by_a_delete_keep_all_their_values(table):
+    table.insert(trips("a", "b", "c"))
+    before = by_id(table)
+
+    table.delete(trips("b").select(["id", "city"]))
+
+    after = by_id(table)
+    (file,) = table.files()
+    assert after == {key: before[key] | {"_hoodie_file_name": Path(file).name} for key in ("a", "c")}
+    assert pq.read_table(file)["_hoodie_record_key"].to_pylist() == ["a", "c"]
+
+
+def test_a_key_column_that_is_not_spelled_as_the_keys_stays_so(table):
+    """Where another program stored the column in another spelling, a delete does not make them one."""
+    table.insert(trips("a", "b", "c"))
+    (file,) = table.files()
+    stored = pq.read_table(file)
+    capitals = stored.set_column(stored.column_names.index("id"), "id", pc.utf8_upper(stored["id"]))
+    pq.write_table(capitals.cast(stored.schema), file, store_schema=False)
+
+    table.delete(trips("b").select(["id", "city"]))
+
+    (file,) = table.files()
+    left = pq.read_table(file)
+    assert left["_hoodie_record_key"].to_pylist() == ["a", "c"]
+    assert left["id"].to_pylist() == ["A", "C"]
 
 
 def test_a_file_in_which_nothing_changes_is_not_written(table):
@@ -222,6 +257,19 @@ def test_new_rows_fill_small_file_groups_first(table):
     assert by_id(table).keys() == set("abcde")
 
 
+@pytest.mark.parametrize("operation", ["insert", "upsert"])
+def test_new_rows_fill_small_file_groups_whose_commits_are_archived(operation, table):
+    oldest = table.insert(trips("a", city="oslo"))
+    for number in range(6):
+        table.insert(trips(f"p{number}"), options=SOON_ARCHIVED)
+    assert oldest.instant not in [instant.time for instant in table.timeline()]
+
+    getattr(table, operation)(trips("b", city="oslo"))
+
+    (file,) = (file for file in table.files() if "city=oslo" in file)
+    assert sorted(pq.read_table(file)["id"].to_pylist()) == ["a", "b"]
+
+
 def test_a_file_group_is_written_once_though_rows_come_to_it_and_leave_it(tmp_path):
     """With a global index one row leaves a partition, while others are changed in it and come to it."""
     table = holdfast.create_table(
@@ -309,14 +357,14 @@ POOLS = []
 """Pools are never freed: what was allocated in one may outlive its use."""
 
 
-def peak_of_an_upsert(table: holdfast.Table, rows: pa.Table) -> int:
+def peak_of(act: Callable[[], object]) -> int:
     """The most bytes that Arrow held at a time meanwhile."""
     usual = pa.default_memory_pool()
     counting = pa.proxy_memory_pool(usual)
     POOLS.append(counting)
     pa.set_memory_pool(counting)
     try:
-        table.upsert(rows, options=SMALL_ROW_GROUPS)
+        act()
     finally:
         pa.set_memory_pool(usual)
     return counting.max_memory()
@@ -329,9 +377,22 @@ def test_a_merge_holds_a_row_group_and_not_the_file(added, tmp_path):
         table, metadata = many_row_groups(tmp_path / str(groups), groups)
         assert metadata.num_row_groups >= groups * 0.75
         ids = [f"key {number * 1024:08d}" for number in range(groups)] + [f"new {n}" for n in range(added)]
-        peaks[groups] = peak_of_an_upsert(table, pa.table({"id": ids, "text": ["y"] * len(ids)}))
+        rows = pa.table({"id": ids, "text": ["y"] * len(ids)})
+        peaks[groups] = peak_of(partial(table.upsert, rows, options=SMALL_ROW_GROUPS))
         changed = table.to_arrow().filter(pc.field("text") == "y")
         assert sorted(changed["id"].to_pylist()) == ids
+
+    assert peaks[40] < 1.5 * peaks[10], "memory grows with the file"
+    assert peaks[40] < 40 * 1024 * 1024 / 4, "more than a few row groups were held"
+
+
+def test_a_delete_holds_a_row_group_and_not_the_file(tmp_path):
+    peaks = {}
+    for groups in (10, 40):
+        table, _ = many_row_groups(tmp_path / str(groups), groups)
+        ids = pa.table({"id": [f"key {number * 1024:08d}" for number in range(groups)]})
+        peaks[groups] = peak_of(partial(table.delete, ids, options=SMALL_ROW_GROUPS))
+        assert table.to_arrow(columns=["id"]).num_rows == groups * 1023
 
     assert peaks[40] < 1.5 * peaks[10], "memory grows with the file"
     assert peaks[40] < 40 * 1024 * 1024 / 4, "more than a few row groups were held"

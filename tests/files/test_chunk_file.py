@@ -167,6 +167,28 @@ def test_a_chunk_may_serve_many_row_groups():
     assert read(sink.getvalue()).to_pydict() == {"key": rows["key"].to_pylist(), "name": ["new"] * 120}
 
 
+def test_a_column_that_repeats_another_is_given_its_chunks():
+    rows = everything(90)
+    rows = rows.append_column("id", rows["key"])
+    once = ParquetSource(io.BytesIO(parquet(rows.drop_columns(["id"]))), repeats={"id": "key"})
+
+    content = spliced(source_of(rows), once, rows.column_names)
+
+    assert read(content).equals(read(parquet(rows)))
+    group = pq.read_metadata(io.BytesIO(content)).row_group(1)
+    key, copy = group.column(0), group.column(group.num_columns - 1)
+    assert (copy.path_in_schema, copy.statistics) == ("id", key.statistics)
+    assert copy.data_page_offset > key.data_page_offset
+
+
+def test_a_column_of_another_form_cannot_repeat_one():
+    rows = pa.table({"key": ["a", "b"], "id": [1, 2]})
+    once = ParquetSource(io.BytesIO(parquet(rows.select(["key"]))), repeats={"id": "key"})
+
+    with pytest.raises(Malformed, match="'id'"):
+        spliced(source_of(rows), once, rows.column_names)
+
+
 def test_statistics_encodings_and_sizes_of_the_chunks_are_kept():
     rows = everything(100)
     content = parquet(rows, compression="gzip")

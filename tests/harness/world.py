@@ -175,8 +175,8 @@ class World:
     def bulk_insert(self, *ids: str, city: str | None = None) -> Commit:
         return self.write("bulk_insert", rows(*ids, city=city))
 
-    def delete_partitions(self, *partitions: str) -> Commit:
-        return operations.delete_partitions(self.open(), partitions, _DEFAULTS)
+    def delete_partitions(self, *partitions: str, settings: WriteSettings = _DEFAULTS) -> Commit:
+        return operations.delete_partitions(self.open(), partitions, settings)
 
     def copy(self) -> World:
         """A world that goes its own way from here, on a clock of its own."""

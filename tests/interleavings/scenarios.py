@@ -24,6 +24,7 @@ from holdfast.config.write import (
     HEARTBEAT_TIMEOUT_MS,
     ConcurrencyMode,
     FailedWritesPolicy,
+    IndexType,
     WriteSettings,
 )
 from holdfast.errors import Conflict, Fenced, Refused, SnapshotExpired, UnknownInstant
@@ -59,6 +60,7 @@ _SHARED = WriteSettings(
     concurrency_mode=ConcurrencyMode.OPTIMISTIC,
     failed_writes_policy=FailedWritesPolicy.LAZY,
 )
+_SHARED_GLOBAL = replace(_SHARED, index_type=IndexType.GLOBAL_SIMPLE)
 
 
 @dataclass(frozen=True)
@@ -252,9 +254,15 @@ def _overwrite(*rows: Row) -> Writer:
     return _rows_writer("insert_overwrite", lambda table, mine: _outside(table, cities) | mine, *rows)
 
 
-_delete_paris = Writer(
-    lambda world: world.delete_partitions("city=paris"), lambda table: _outside(table, {"paris"})
-)
+def _overwrite_table(*rows: Row) -> Writer:
+    return _rows_writer("insert_overwrite_table", lambda table, mine: mine, *rows)
+
+
+def _without_paris(world: World, settings: WriteSettings = _SETTINGS) -> Commit:
+    return world.delete_partitions("city=paris", settings=settings)
+
+
+_delete_paris = Writer(_without_paris, lambda table: _outside(table, {"paris"}))
 
 
 def _roll_back(world: World) -> object:
@@ -354,6 +362,10 @@ _second = _upsert(("old1", "paris", 20.0), ("b", "paris", 20.0))
 _deletion = _delete(("old1", "paris", 0.0), ("old3", "rome", 0.0))
 _evolution = Writer(_with_tip, lambda table: table | {"a": ("a", "paris", 10.0, "tip=5")})
 _replacement = _overwrite(("old2", "paris", 30.0))
+_new_table = _overwrite_table(("old2", "oslo", 30.0), ("c", "paris", 30.0))
+# With a global index: one record leaves its partition, and a new key comes to different partitions.
+_move = _upsert(("old1", "rome", 10.0), ("k", "paris", 10.0))
+_other_move = _upsert(("old3", "oslo", 20.0), ("k", "rome", 20.0))
 
 _in_rome = _upsert(("old3", "rome", 30.0))
 
@@ -372,6 +384,7 @@ ONE_WRITER = (
         "upserts of the same row by writers that are known to live", _clean, (_first, _second), Liveness.ALIVE
     ),
     Scenario("upsert and overwrite of its partition", _clean, (_first, _replacement)),
+    Scenario("upsert and overwrite of the table", _clean, (_first, _new_table)),
     Scenario("upsert and delete", _clean, (_first, _deletion)),
     Scenario("upsert and rollback after a dead upsert", _dead_upsert, (_first, _roll_back)),
     Scenario("upsert and upsert that adds a column", _clean, (_second, _evolution)),
@@ -386,6 +399,13 @@ MANY_WRITERS = (
         "sharing upserts that add one key", _clean, (_sharing(_first), _sharing(_upsert(("a", "paris", 9.0))))
     ),
     Scenario("sharing upsert and overwrite", _clean, (_sharing(_first), _sharing(_replacement))),
+    Scenario("sharing upsert and overwrite of the table", _clean, (_sharing(_first), _sharing(_new_table))),
+    Scenario("sharing writer and deleted partition", _clean, (_sharing(_add("a")), _sharing(_delete_paris))),
+    Scenario(
+        "sharing upserts that move records",
+        _clean,
+        (_sharing(_move, _SHARED_GLOBAL), _sharing(_other_move, _SHARED_GLOBAL)),
+    ),
     Scenario("sharing upsert and delete", _clean, (_sharing(_first), _sharing(_deletion))),
     Scenario("sharing upserts, one adds a column", _clean, (_sharing(_in_rome), _sharing(_evolution))),
     Scenario("sharing writer and one that is alone", _clean, (_sharing(_first), _second)),

@@ -6,6 +6,7 @@ their checksums; only the footer is new.
 
 import io
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import BinaryIO
 
 from holdfast.format.malformed import Malformed
@@ -20,6 +21,7 @@ from holdfast.format.parquet_footer import (
     encode_footer,
     footer_size,
     moved_chunk,
+    renamed_chunk,
     same_leaf,
 )
 
@@ -29,25 +31,30 @@ _PIECE_BYTES = 8 * 1024 * 1024
 class ParquetSource:
     """A Parquet file whose chunks can be copied; its reader must stay open as long.
 
-    `Malformed` if the file is not Parquet, is damaged or has encrypted columns.
+    `repeats` names columns that the file lacks, each with one that has the
+    same values: they are given its chunks. `Malformed` if the file is not
+    Parquet, is damaged or has encrypted columns.
     """
 
-    def __init__(self, reader: BinaryIO) -> None:
+    def __init__(self, reader: BinaryIO, *, repeats: Mapping[str, str] | None = None) -> None:
         self._reader = reader
         self.footer = _read_footer(reader)
         self._positions = {leaf.path: position for position, leaf in enumerate(self.footer.leaves)}
+        for name, repeated in (repeats or {}).items():
+            self._positions[(name,)] = self._positions[(repeated,)]
 
     def leaf(self, path: tuple[str, ...]) -> Leaf | None:
         """The leaf under a path, if the file has one."""
         position = self._positions.get(path)
-        return None if position is None else self.footer.leaves[position]
+        return None if position is None else replace(self.footer.leaves[position], path=path)
 
     def chunk(self, row_group: int, leaf: Leaf) -> Chunk:
         """The chunk in a row group that may stand in another file under `leaf`; `Malformed` if none may."""
         found = self.leaf(leaf.path)
         if found is None or not same_leaf(found, leaf):
             raise Malformed(f"no column chunk of the file fits the column {leaf.dotted!r}")
-        return self.footer.row_groups[row_group].chunks[self._positions[leaf.path]]
+        chunk = self.footer.row_groups[row_group].chunks[self._positions[leaf.path]]
+        return renamed_chunk(chunk, leaf.path)
 
     def pieces(self, start: int, end: int) -> Iterator[bytes]:
         """The bytes of a range in order, a few megabytes at a time."""

@@ -19,9 +19,10 @@ import pyarrow.parquet as pq
 
 from holdfast.files.base_file import Encoding
 from holdfast.files.key_footer import KeyFooter
-from holdfast.files.merged_file import MergedFileWriter, Positions, RowGroupChanges
+from holdfast.files.merged_file import MergedFileWriter, RowGroupChanges
 from holdfast.files.meta_columns import COMMIT_TIME, RECORD_KEY
 from holdfast.files.open_base_file import held_base_file, reading
+from holdfast.files.picking import Positions, picked, picked_rows
 from holdfast.model.names import BaseFileName
 from holdfast.storage.store import Store
 
@@ -46,8 +47,8 @@ class Incoming:
     """Which rows ask for their key to be removed."""
 
     def only(self, chosen: Positions) -> "Incoming":
-        picked = pa.array(chosen)
-        return Incoming(self.rows.take(picked), self.keys.take(picked), self.removes[chosen])
+        keys = self.keys.take(pa.array(chosen))
+        return Incoming(picked_rows(self.rows, chosen), keys, self.removes[chosen])
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +105,7 @@ class OldVersion:
         for number, (positions, sources) in enumerate(hits):
             if ordering is not None and len(positions) > 0:
                 stored = self._column(number, ordering).take(pa.array(positions))
-                wins = _wins(incoming.rows.column(ordering).take(pa.array(sources)), stored)
+                wins = _wins(picked(incoming.rows.column(ordering), sources), stored)
                 positions, sources = positions[wins], sources[wins]
             won.append(sources)
             removes = incoming.removes[sources]

@@ -2,16 +2,16 @@
 
 Only what changed is decoded and encoded again: in a row group without changes
 nothing but the name of the file, in one with updates the columns they differ
-in, in one with removals all. One row group is held at a time.
+in, in one with removals all, the key once for both columns that hold it. One
+row group is held at a time.
 """
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -40,13 +40,13 @@ from holdfast.files.meta_columns import (
     replaced,
 )
 from holdfast.files.open_base_file import reading
+from holdfast.files.picking import Positions, picked
 from holdfast.format.commits import WriteStat
 from holdfast.format.malformed import Malformed
+from holdfast.format.parquet_footer import Footer, same_leaf
 from holdfast.format.schemas import META_COLUMNS
 from holdfast.model.names import BaseFileName, in_partition
 from holdfast.storage.store import Store
-
-Positions = npt.NDArray[np.int64]
 
 _SMALL_ROW_GROUP_ROWS = 25_000
 """Row groups at the end of a file that are smaller are put together when rows are added ..."""
@@ -105,6 +105,7 @@ class MergedFileWriter:
         template = self._encoded(self._schema.empty_table()).footer
         self._copyable = copyable_columns(self._source.footer, template)
         self._leaves = [leaf.path[0] for leaf in template.leaves]
+        self._spelled_like_keys = _columns_like(RECORD_KEY, template) & self._fixed
         # Last, so that nothing that fails before leaves a file begun.
         self._sink = self._stack.enter_context(store.upload(self.path))
         self._file = ChunkFile(self._sink, template=template)
@@ -237,10 +238,6 @@ class MergedFileWriter:
             return replaced(
                 old, change.updated, numbered_column(f"{self._name.instant}_{self._task}_", numbers)
             )
-        if name == PARTITION_PATH:
-            return constant_column(self._partition, len(old))
-        if name == FILE_NAME:
-            return constant_column(str(self._name), len(old))
         return old
 
     def _merged(self, number: int, change: RowGroupChanges, incoming: pa.Table) -> pa.Table:
@@ -257,18 +254,23 @@ class MergedFileWriter:
         return rows.filter(pa.array(kept))
 
     def _old_columns(self, number: int, names: Sequence[str]) -> dict[str, pa.Array]:
-        """Columns of the old file, in the types they are stored in now; those it lacks are null."""
-        there = [name for name in names if name in self._old.schema_arrow.names]
+        """Columns of the old file, in the types they are stored in now; those it lacks are null.
+
+        Partition and file name are not read: they are the new version's.
+        """
+        rows = self._row_count(number)
+        known = {PARTITION_PATH: self._partition, FILE_NAME: str(self._name)}
+        there = [name for name in names if name in self._old.schema_arrow.names and name not in known]
         held = pa.table({})
         if there:
             with reading(self._old_path):
                 held = self._old.read_row_group(number, columns=there)
         form = pa.schema([_field_now(self._schema, held.schema.field(name)) for name in there])
         stored = conformed(held, form)
+        columns = {name: _whole(stored.column(name)) for name in there}
+        columns |= {name: constant_column(value, rows) for name, value in known.items()}
         return {
-            name: _whole(stored.column(name))
-            if name in there
-            else pa.nulls(self._row_count(number), self._schema.field(name).type)
+            name: columns[name] if name in columns else pa.nulls(rows, self._schema.field(name).type)
             for name in names
         }
 
@@ -285,7 +287,9 @@ class MergedFileWriter:
     def _write_encoded(self, rows: pa.Table) -> None:
         if rows.num_rows == 0:
             return
-        source = self._encoded(rows)
+        keys = rows.column(RECORD_KEY)
+        repeats = {name: RECORD_KEY for name in self._spelled_like_keys if rows.column(name).equals(keys)}
+        source = self._encoded(rows, repeats)
         self._file.add_row_group(rows.num_rows, [(source, 0)] * len(self._leaves))
         self._rows += rows.num_rows
         if self._keys is None:
@@ -296,14 +300,22 @@ class MergedFileWriter:
         if self._keys is None:
             self._seen_keys.append(self._old_columns(number, [RECORD_KEY])[RECORD_KEY])
 
-    def _encoded(self, rows: pa.Table) -> ParquetSource:
-        """The columns as one row group of a Parquet file in memory."""
+    def _encoded(self, rows: pa.Table, repeats: Mapping[str, str] | None = None) -> ParquetSource:
+        """The columns, but for those that repeat another, as one row group of a Parquet file in memory."""
+        rows = rows.drop_columns(list(repeats or ()))
         sink = io.BytesIO()
         with parquet_writer(sink, rows.schema, self._encoding) as writer:
             if rows.num_rows > 0:
                 writer.write_table(rows, row_group_size=rows.num_rows)
         sink.seek(0)
-        return ParquetSource(sink)
+        return ParquetSource(sink, repeats=repeats)
+
+
+def _columns_like(name: str, footer: Footer) -> frozenset[str]:
+    """The other columns in which chunks of this one may stand."""
+    pattern = next(leaf for leaf in footer.leaves if leaf.path == (name,))
+    others = [leaf for leaf in footer.leaves if len(leaf.path) == 1 and leaf.path != (name,)]
+    return frozenset(leaf.path[0] for leaf in others if same_leaf(replace(leaf, path=(name,)), pattern))
 
 
 def _field_now(schema: pa.Schema, held: pa.Field) -> pa.Field:
@@ -321,7 +333,7 @@ def _updates(name: str, change: RowGroupChanges, incoming: pa.Table) -> pa.Array
     """What the incoming rows bring for a column of a row group; None if nothing."""
     if len(change.updated) == 0 or name in META_COLUMNS:
         return None
-    return incoming.column(name).take(pa.array(change.sources)).combine_chunks()
+    return picked(incoming.column(name), change.sources).combine_chunks()
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:

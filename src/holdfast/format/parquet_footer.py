@@ -6,7 +6,7 @@ about a chunk (statistics, encodings, sizes) travels along untouched.
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from holdfast.format.malformed import Malformed
@@ -228,6 +228,12 @@ def moved_chunk(chunk: Chunk, start: int) -> Chunk:
     if chunk.start < data_offset:
         column[_COLUMN_DICTIONARY_OFFSET] = start
     return Chunk(start, chunk.size_bytes, chunk.uncompressed_bytes, column)
+
+
+def renamed_chunk(chunk: Chunk, path: Sequence[str]) -> Chunk:
+    """The chunk as one of another column, which has the same values in the same form."""
+    names = Items(BINARY, [name.encode() for name in path])
+    return replace(chunk, column={**chunk.column, _COLUMN_PATH: names})
 
 
 def _means_the_same(one: Leaf, other: Leaf) -> bool:

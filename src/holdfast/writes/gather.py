@@ -65,7 +65,8 @@ class _Pile:
 
     def rows(self) -> pa.Table:
         if self._file is None or self._writer is None:
-            return pa.Table.from_batches(self._batches)
+            rows, self._batches = pa.Table.from_batches(self._batches), []
+            return rows.combine_chunks()  # Once, because rows are picked again and again from it.
         self._spill()
         self._writer.close()
         self._file.flush()

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from holdfast.files.key_footer import Verdict
 from holdfast.files.merge import Changes, Incoming, OldVersion, find_changes, opened_old_version
-from holdfast.files.merged_file import Positions
+from holdfast.files.picking import Positions, picked_rows
 from holdfast.model.reports import IndexReport
 from holdfast.storage.store import Store
 from holdfast.writes.layout import FileGroup, insertion_targets
@@ -115,7 +115,7 @@ class _Located:
         sources = np.concatenate([np.empty(0, dtype=np.int64), *self._sources])
         counts = np.array([len(part) for part in self._sources], dtype=np.int64)
         parts = pa.array(np.repeat(np.arange(len(counts)), counts))
-        rows = self.incoming.rows.take(pa.array(sources))
+        rows = picked_rows(self.incoming.rows, sources)
         rows = rows.append_column(TARGET, pa.array(self._targets, pa.string()).take(parts))
         return rows.append_column(REMOVES, pa.array(self._removes, pa.bool_()).take(parts))
 

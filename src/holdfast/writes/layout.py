@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -10,6 +10,7 @@ from holdfast.config.write import IndexType, WriteSettings
 from holdfast.errors import InvalidOption, TableDamaged
 from holdfast.format.buckets import bucket_of
 from holdfast.model.instant import InstantTime
+from holdfast.storage.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,20 @@ def file_groups(newest: pa.Table) -> FileGroups:
     for partition, file_id, path, instant, size in zip(*columns, strict=True):
         groups.setdefault(partition, []).append(FileGroup(partition, file_id, path, instant, size))
     return {partition: tuple(members) for partition, members in groups.items()}
+
+
+def with_sizes(store: Store, members: tuple[FileGroup, ...]) -> tuple[FileGroup, ...]:
+    """File groups of one partition, each with its size; their folder is listed if the commits do not tell.
+
+    They do not once they are archived. Without it an old file group would
+    seem to be full, and an old partition to be empty.
+    """
+    if all(group.size is not None for group in members):
+        return members
+    sizes = {file.path: file.size for file in store.folder(members[0].partition).files}
+    return tuple(
+        replace(group, size=sizes.get(group.path)) if group.size is None else group for group in members
+    )
 
 
 def check_index(groups: FileGroups, settings: WriteSettings) -> None:

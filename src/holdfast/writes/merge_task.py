@@ -22,8 +22,8 @@ from holdfast.errors import InvalidRequest, TableDamaged
 from holdfast.files.conform import conformed
 from holdfast.files.key_footer import Verdict
 from holdfast.files.merge import Changes, Incoming, Mask, OldVersion, find_changes, opened_old_version
-from holdfast.files.merged_file import Positions
 from holdfast.files.partition_column import partition_column
+from holdfast.files.picking import Positions
 from holdfast.format.buckets import bucket_numbers, bucket_of
 from holdfast.format.commits import WriteStat
 from holdfast.format.record_keys import text_column
@@ -34,7 +34,7 @@ from holdfast.storage.store import Store
 from holdfast.table.markers import MERGE, leave_marker
 from holdfast.writes.early_conflicts import refuse_if_rivalled
 from holdfast.writes.gather import slots
-from holdfast.writes.layout import FileGroup, FileGroups, Room, rows_taken
+from holdfast.writes.layout import FileGroup, FileGroups, Room, rows_taken, with_sizes
 from holdfast.writes.task import (
     IS_DELETED,
     NewFiles,
@@ -261,11 +261,14 @@ class _Merger:
 
     def _asked(self, work: _Work) -> tuple[FileGroup, ...]:
         """The file groups to open: all that may hold a key, or those with room for more."""
+        groups = work.groups
+        if work.bucket is None and not work.is_located and not self._request.removes:
+            groups = with_sizes(self._store, groups)
         if self._request.looks_up or work.bucket is not None:
             # The last to be opened receive new rows, so the smallest come last.
-            return tuple(sorted(work.groups, key=lambda group: -(group.size or math.inf)))
+            return tuple(sorted(groups, key=lambda group: -(group.size or math.inf)))
         limit = self._request.task.write.small_file_bytes
-        small = [group for group in work.groups if group.size is not None and group.size < limit]
+        small = [group for group in groups if group.size is not None and group.size < limit]
         return tuple(sorted(small, key=lambda group: group.size or 0)[:OPEN_FILES])
 
     def _candidates(

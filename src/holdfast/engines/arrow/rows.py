@@ -13,6 +13,7 @@ from holdfast.config.table import TableSettings
 from holdfast.errors import SchemaMismatch
 from holdfast.files.conform import conformed
 from holdfast.files.partition_column import partition_column
+from holdfast.files.picking import picked_rows
 from holdfast.format.commits import WriteStat
 from holdfast.model.reports import IndexReport
 from holdfast.table.opened import OpenTable
@@ -46,7 +47,8 @@ class ArrowRows:
         """Write the rows as one task."""
         rows = self.table
         if request.table.partition_by and rows.num_rows:
-            rows = rows.take(pc.sort_indices(partition_column(rows, request.table).indices))
+            order = pc.sort_indices(partition_column(rows, request.table).indices).to_numpy()
+            rows = picked_rows(rows, order.astype(np.int64))
         batches = rows.to_batches(max_chunksize=_BATCH_ROWS)
         return Written(stats=list(self._each(write_rows(table.store, request, _identity(table), batches))))
 

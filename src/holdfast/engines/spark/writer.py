@@ -8,7 +8,7 @@ record per file.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 import pyarrow as pa
@@ -33,9 +33,12 @@ from holdfast.model.reports import IndexReport
 from holdfast.storage.store import Store, StoreLocation
 from holdfast.table.opened import OpenTable
 from holdfast.writes.gather import SLOT
+from holdfast.writes.layout import with_sizes
 from holdfast.writes.merge_task import MergeRequest, merge_rows
 from holdfast.writes.rows import Written
 from holdfast.writes.task import TaskIdentity, TaskRequest, write_rows
+
+_SIZED_PARTITIONS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +84,13 @@ class SparkRows:
             if counts is None:
                 by_partition = _says_partition(self.frame, request.task.table)
                 counts = _checked_counts(self.frame, request.task.table, by_partition=by_partition)
-            route = routed(self.frame, counts, table, request)
+            sized = _sized(request, counts, table.store)
+            route = routed(self.frame, counts, table, sized)
             for frame in route.held:
                 stack.callback(frame.unpersist)
             tasks = request.task.write.parallelism or min(route.slots, TASKS_PER_CORE * parallelism(session))
             ordered = route.rows.repartition(max(1, tasks), SLOT).sortWithinPartitions(SLOT)
-            shipped = request.for_tasks(None if request.task.write.index_type.is_global else counts)
+            shipped = sized.for_tasks(None if request.task.write.index_type.is_global else counts)
             written = _run(
                 ordered, table.location, lambda store, me, batches: merge_rows(store, shipped, me, batches)
             )
@@ -117,6 +121,18 @@ def _run(rows: DataFrame, location: StoreLocation, body: _Body) -> Written:
     stats = [outcome.stat for outcome in outcomes if outcome.stat is not None]
     reports = [outcome.index for outcome in outcomes if outcome.index is not None]
     return Written(stats=stats, index=sum(reports, IndexReport()))
+
+
+def _sized(request: MergeRequest, counts: Mapping[str, int], store: Store) -> MergeRequest:
+    """The request with the sizes of the file groups that rows come for, unless these are in many partitions.
+
+    Many keep all cores busy, however large each is.
+    """
+    coming = [path for path in counts if path in request.groups]
+    if len(coming) > _SIZED_PARTITIONS:
+        return request
+    known = {path: with_sizes(store, request.groups[path]) for path in coming}
+    return replace(request, groups={**request.groups, **known})
 
 
 def _says_partition(rows: DataFrame, table: TableSettings) -> bool:
