@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from holdfast.config.push_job import FileInput, PushJob, TableInput
 from holdfast.config.push_schema import Field, Schema
 from holdfast.errors import InvalidRequest, Refused
-from holdfast.jobs.source_files import SourceFile, listed_files
+from holdfast.jobs.source_files import SourceFile, listed_files, named_at
 from holdfast.model.instant import InstantTime
 from holdfast.model.pushes import INPUT_FILES, INPUT_FOLDER, LAKE_INSTANT, LAKE_TABLE
 from holdfast.read.snapshot import snapshot, snapshot_files
@@ -65,7 +65,8 @@ def opened_input(
         case FileInput() as files:
             yield _of_files(files, schema)
         case TableInput() as table:
-            lake = open_at(table.path, table.storage_options)
+            with named_at(table.path_line, "source.table"):
+                lake = open_at(table.path, table.storage_options)
             with _read_commit(lake, job, table, holds=holds) as instant:
                 yield _of_table(lake, instant)
         case None:
@@ -83,9 +84,10 @@ def _of_frame(frame: DataFrame | pa.Table) -> OpenedInput:
 
 
 def _of_files(files: FileInput, schema: Schema) -> OpenedInput:
-    found = listed_files(
-        files.folder, recursive=files.recursive, include=files.include, exclude=files.exclude
-    )
+    with named_at(files.folder_line, "inputDirURI"):
+        found = listed_files(
+            files.folder, recursive=files.recursive, include=files.include, exclude=files.exclude
+        )
     ratio = _TEXT_RATIO if files.format in ("csv", "json") else 1
     return OpenedInput(
         frame=(lambda session: _file_frame(session, files, found, schema)) if found else None,
