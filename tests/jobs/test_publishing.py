@@ -73,6 +73,7 @@ def test_the_newest_snapshot_is_pushed_and_says_where_it_came_from(spark, client
     assert served["segmentLineageEntryId"] == report.push.entry_id
     assert served["source"][LAKE_TABLE] == pipeline().destination.path
     assert served["source"][LAKE_INSTANT] == report.commit.instant
+    assert served["source"]["input.names"] == "0.json"
     assert "push" in report.seconds
 
 

@@ -3,6 +3,7 @@
 import pyarrow as pa
 import pytest
 
+import holdfast
 from harness.cutting_proxy import Cut
 from harness.push_client import make_table
 from harness.push_jobs import (
@@ -16,7 +17,9 @@ from harness.push_jobs import (
     seen,
     stored_files,
 )
-from holdfast.config.push_job import FileInput
+from holdfast.config.push_job import FileInput, TableInput
+from holdfast.config.write import WriteSettings
+from holdfast.engines.arrow.rows import ArrowRows
 from holdfast.errors import (
     Conflict,
     Fenced,
@@ -27,10 +30,15 @@ from holdfast.errors import (
     SchemaMismatch,
 )
 from holdfast.host import Owner, SystemHost
+from holdfast.jobs.ingested import Register, files_origin
 from holdfast.jobs.leftovers import RunRecord, Scope, write_record
 from holdfast.jobs.push import plan_push_job, run_push_job
+from holdfast.jobs.source_files import SourceFile
+from holdfast.model.pushes import LAKE_INSTANT, LAKE_TABLE, source_text
 from holdfast.push.deep_store import RUNS
 from holdfast.storage.local import LocalStore
+from holdfast.table.opened import open_at
+from holdfast.writes import operations
 
 
 def _deep_store(running):
@@ -64,6 +72,23 @@ def test_a_dry_run_writes_nothing(running, table):
 
     assert set(plan.replaced) == table.visible()
     assert (table.records(), stored_files(table)) == (before, files)
+
+
+def test_a_push_of_a_commit_that_files_became_names_them_too(running, table, tmp_path):
+    path = str(tmp_path / "lake")
+    holdfast.create_table(path, name="orders", record_key="id")
+    register = Register(open_at(path))
+    files = [SourceFile(f"/inbox/{name}.csv", 1, 1) for name in ("monday", "tuesday")]
+    origin = files_origin(register, files, register.read(), pipeline="orders")
+    commit = operations.insert(open_at(path), ArrowRows(rows_of(1)), WriteSettings(), origin=origin)
+
+    plan = plan_push_job(job_of(running.controller_url, table.name, input=TableInput(path=path)))
+
+    assert plan.source == {
+        LAKE_TABLE: path, LAKE_INSTANT: commit.instant, "input.folder": "/inbox", "input.files": "2",
+        "input.names": "monday.csv, tuesday.csv",
+    }  # fmt: skip
+    assert source_text(plan.source) == f"{path} at {commit.instant}, made of 2 files of /inbox"
 
 
 def test_columns_that_the_input_lacks_get_the_default_of_the_schema(running, table):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from holdfast.config.push_job import FileInput, PushJob, TableInput
 from holdfast.config.push_schema import Field, Schema
 from holdfast.errors import InvalidRequest, Refused
+from holdfast.jobs.ingested import intake_of
 from holdfast.jobs.source_files import SourceFile, listed_files, named_at
 from holdfast.model.instant import InstantTime
 from holdfast.model.pushes import INPUT_FILES, INPUT_FOLDER, LAKE_INSTANT, LAKE_TABLE
@@ -91,11 +92,7 @@ def _of_files(files: FileInput, schema: Schema) -> OpenedInput:
     ratio = _TEXT_RATIO if files.format in ("csv", "json") else 1
     return OpenedInput(
         frame=(lambda session: _file_frame(session, files, found, schema)) if found else None,
-        source={
-            INPUT_FOLDER: files.folder,
-            INPUT_FILES: str(len(found)),
-            INPUT_NAMES: _names([file.uri.rpartition("/")[2] for file in found]),
-        },
+        source=_told_files(files.folder, [file.uri.rpartition("/")[2] for file in found]),
         size_bytes=int(ratio * sum(file.size for file in found)),
     )
 
@@ -136,7 +133,7 @@ def _read_commit(lake: OpenTable, job: PushJob, table: TableInput, *, holds: boo
 def _of_table(lake: OpenTable, instant: InstantTime) -> OpenedInput:
     return OpenedInput(
         frame=lambda session: _table_frame(session, lake, instant),
-        source={LAKE_TABLE: lake.location.uri, LAKE_INSTANT: instant},
+        source={LAKE_TABLE: lake.location.uri, LAKE_INSTANT: instant, **_taken_in(lake, instant)},
         size_bytes=sum(file.size for file in snapshot_files(lake, instant)),
         lake=lake,
         instant=instant,
@@ -159,6 +156,18 @@ def _as_text(fields: Iterable[Field]) -> str:
 
 def _ticked(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
+
+
+def _taken_in(lake: OpenTable, instant: InstantTime) -> dict[str, str]:
+    """The files that became the commit, if a pipeline says so."""
+    intake = intake_of(lake, instant)
+    if intake is None or not intake.files:
+        return {}
+    return _told_files(intake.folder, [name for name, _, _ in intake.files])
+
+
+def _told_files(folder: str, names: Sequence[str]) -> dict[str, str]:
+    return {INPUT_FOLDER: folder, INPUT_FILES: str(len(names)), INPUT_NAMES: _names(names)}
 
 
 def _names(names: Sequence[str]) -> str:
