@@ -45,6 +45,7 @@ from holdfast.jobs.replacement import (
     check_start,
     discard_files,
     open_target,
+    segment_addresses,
     upload_segments,
     visible_segments,
 )
@@ -274,7 +275,7 @@ class _Run:
             error.add_note("Spark has not stopped yet: files that it still writes are left to the next run")
             is_tidy = False
         try:
-            self.discard(self.record.run)
+            self.discard(self.record)
         except HoldfastError as problem:
             error.add_note(f"files of the run are left to the next one: {problem}")
             is_tidy = False
@@ -389,13 +390,17 @@ class _Run:
         if push is not self.pushes[0]:
             self.warnings.append(f"published at {push.target.client.url} as {push.entry_id}")
 
-    def discard(self, run: str) -> int:
+    def discard(self, record: RunRecord) -> int:
         """Delete the files of a run that became no segments; how many."""
-        left = run_files(self.store, self.target.table, run)
+        left = run_files(self.store, self.target.table, record.run)
         if not self.job.output:
             return len(discard_files(self.target, left))
         if not self.job.copies:
-            return 0  # Segments may be made of them, by their addresses.
+            if record.scope.adds_only:
+                return 0  # An upload that nobody waits for any more may yet make segments of them.
+            # Of a push that was taken back, what is no segment by now becomes none.
+            used = frozenset[str]().union(*map(segment_addresses, self.targets))
+            left = [path for path in left if self._address(path) not in used]
         self.store.delete_all(left)
         return len(left)
 
@@ -407,7 +412,7 @@ class _Run:
         gates: tuple[GateResult, ...],
     ) -> PushReport:
         if self.job.output and self.job.copies:
-            self.discard(self.record.run)
+            self.discard(self.record)
         return PushReport(
             table=self.target.table,
             entry_id=self.pushes[0].entry_id if self.pushes else "",

@@ -143,6 +143,12 @@ def visible_segments(target: Target) -> tuple[str, ...]:
     return tuple(listed[0][_TYPE])
 
 
+def segment_addresses(target: Target) -> frozenset[str]:
+    """Where the files of all segments are, also of those that queries do not see."""
+    facts: Mapping[str, Mapping[str, str]] = target.get("zkmetadata", type=_TYPE)
+    return frozenset(one.get("segment.download.url", "") for one in facts.values())
+
+
 def check_shared(target: Target, run: str) -> None:
     """Refuse to build where the service cannot read: its deep store may be a disk of another machine."""
     if not target.get("preflight", expectedBytes=0, run=run)["seesRun"]:
