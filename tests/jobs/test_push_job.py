@@ -1,6 +1,9 @@
 """Push jobs against a real service, on rows in memory: what queries see, and what is left behind."""
 
+import os
+
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import holdfast
@@ -148,6 +151,29 @@ def test_what_will_not_fit_is_refused_before_anything_is_built(running, client, 
 
     assert "startReplaceSegments" not in proxy.calls
     assert stored_files(small) == []
+
+
+def test_columns_that_are_not_pushed_do_not_count_for_the_quota(running, client, tmp_path):
+    small = make_table(client, consistent=True, quota={"storage": "10K"})
+    noise = pa.array([os.urandom(50_000) for _ in range(ROWS)])
+    pq.write_table(rows_of(1).append_column("noise", noise), tmp_path / "rows.parquet")
+    folder = FileInput(folder=str(tmp_path), format="parquet")
+
+    plan = plan_push_job(job_of(running.controller_url, small.name, input=folder))
+
+    assert 0 < plan.expected_bytes < 5000
+
+
+def test_what_hudi_adds_to_rows_does_not_count_for_the_quota(running, table, tmp_path):
+    lake = holdfast.create_table(str(tmp_path / "lake"), name="orders", record_key="id")
+    lake.insert(rows_of(1, rows=20_000))
+    stored = sum((tmp_path / "lake" / file).stat().st_size for file in lake.files())
+
+    plan = plan_push_job(
+        job_of(running.controller_url, table.name, input=TableInput(path=str(tmp_path / "lake")))
+    )
+
+    assert 0 < plan.expected_bytes < stored / 2
 
 
 # Gates
