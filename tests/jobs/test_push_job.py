@@ -142,14 +142,15 @@ def test_a_push_that_does_not_fit_into_the_quota_is_refused_and_leaves_nothing(r
     assert (small.segments(), small.states(), stored_files(small)) == (set(), [], [])
 
 
-def test_what_will_not_fit_is_refused_before_anything_is_built(running, client, tmp_path, proxy):
-    small = make_table(client, consistent=True, quota={"storage": "1K"})
+@pytest.mark.parametrize("settings", [{"consistent": True}, {"kind": "APPEND"}])
+def test_what_will_not_fit_is_refused_before_anything_is_built(running, client, tmp_path, proxy, settings):
+    small = make_table(client, quota={"storage": "1K"}, **settings)
     (tmp_path / "rows.parquet").write_bytes(b"x" * 100_000)
     job = job_of(proxy.url, small.name, input=FileInput(folder=str(tmp_path), format="parquet"))
     with pytest.raises(InvalidRequest, match="quota"):
         run_push_job(job)
 
-    assert "startReplaceSegments" not in proxy.calls
+    assert not {"startReplaceSegments", "batchUpload"} & set(proxy.calls)
     assert stored_files(small) == []
 
 

@@ -41,6 +41,7 @@ from holdfast.jobs.replacement import (
     Patience,
     Replacement,
     Target,
+    check_room,
     check_shared,
     check_start,
     discard_files,
@@ -87,7 +88,9 @@ def plan_push_job(job: PushJob, *, frame: DataFrame | pa.Table | None = None) ->
     run = _prepared(job, SystemClock(), SystemHost(), lambda *_: None)
     with opened_input(job, run.target.schema, frame, holds=False) as given:
         opening = run.opening(run.target, given, (run.example,))
-        if run.mode is not Mode.ADD:
+        if run.mode is Mode.ADD:
+            check_room(run.target, expected_bytes=given.size_bytes)
+        else:
             check_start(run.target, opening, expected_bytes=given.size_bytes, waits=False)
         return PushPlan(
             table=run.target.table,
@@ -206,8 +209,10 @@ class _Run:
         )
 
     def carry_out(self, given: OpenedInput, session: Callable[[], SparkSession]) -> PushReport:
-        if self.mode is not Mode.ADD:
-            for target in self.targets:
+        for target in self.targets:
+            if self.mode is Mode.ADD:
+                check_room(target, expected_bytes=given.size_bytes)
+            else:
                 opening = self.opening(target, given, (self.example,))
                 check_start(target, opening, expected_bytes=given.size_bytes)
         with self._stage("build"):
