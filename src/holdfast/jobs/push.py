@@ -303,12 +303,13 @@ class _Run:
         self, frame: Callable[[SparkSession], DataFrame], spark: SparkSession
     ) -> list[BuiltSegment]:
         # Loaded here because Spark is large, and a plan needs none of it.
-        from holdfast.engines.spark.jobs import Jobs, inheriting, tasks_of
+        from holdfast.engines.spark.jobs import Jobs, inheriting
+        from holdfast.engines.spark.progress import task_counts
         from holdfast.engines.spark.segments import build_on_spark, fitted_frame
 
         jobs = Jobs()
         progress = self.clock.every_ms(
-            _PROGRESS_MS, lambda: self.announce("build", *tasks_of(spark)), name="holdfast-push-progress"
+            _PROGRESS_MS, lambda: self.announce("build", *task_counts(spark)), name="holdfast-push-progress"
         )
         fields = tuple(self.target.schema.fields.values())
         separator = self.job.input.list_separator if isinstance(self.job.input, FileInput) else ";"
