@@ -14,6 +14,7 @@ log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 _NUMBERS = (signal.SIGINT, signal.SIGTERM)
+_LOOK_AGAIN_S = 0.5
 _CANCEL_AGAIN_S = 0.5
 _PATIENCE_S = 10.0
 
@@ -76,6 +77,9 @@ def result_of(
     Whoever gets the interruption can see from `running` whether it has ended.
     """
     try:
+        # A signal that the system gives to another thread does not wake this one, which has to obey it.
+        while not running.done():
+            wait([running], timeout=_LOOK_AGAIN_S)
         return running.result()
     except BaseException:
         if not running.done():
