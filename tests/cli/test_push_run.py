@@ -68,6 +68,27 @@ def test_what_is_wrong_with_a_job_is_one_line_and_the_right_exit_code(run, job, 
     assert len(refused.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [
+        ("inputDirURI: tuesday\n", "there is no such folder (line: 4, key: inputDirURI, "),
+        ("source: {table: no/lake}\n", "there is no table here (line: 4, key: source.table, "),
+    ],
+)
+def test_an_input_that_is_not_there_is_named_with_its_line_and_its_key(
+    run, tmp_path, running, table, named, told
+):
+    clusters = f"[{{controllerURI: '{running.controller_url}'}}]"
+    text = f"tableSpec: {{tableName: {table.name}}}\npinotClusterSpecs: {clusters}\n"
+    (tmp_path / "job.yaml").write_text(f"{text}recordReaderSpec: {{dataFormat: csv}}\n{named}")
+
+    refused = run("push", "run", str(tmp_path / "job.yaml"))
+
+    assert refused.exit_code == 2
+    assert told in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1
+
+
 def test_a_job_file_that_is_not_there_is_named(run, tmp_path):
     refused = run("push", "run", str(tmp_path / "nowhere.yaml"))
 

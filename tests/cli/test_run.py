@@ -83,7 +83,8 @@ def test_a_run_with_nothing_new_starts_no_spark(run_process, pipeline, ingested,
     ("text", "told"),
     [
         (PIPELINE.replace("format", "fromat"), "unknown key"),
-        (PIPELINE.replace("in/*.csv", "none/*.csv"), "there is no such folder"),
+        (PIPELINE.replace("in/*.csv", "none/*.csv"), "there is no such folder (line: 3, key: source.path, "),
+        (PIPELINE.replace("in/*.csv", "none.csv"), "no such file or folder (line: 3, key: source.path, "),
         ("source: [", "not YAML"),
     ],
 )

@@ -91,6 +91,24 @@ def test_aliases_that_multiply_are_refused_at_once(refused):
     assert time.monotonic() - began < 5
 
 
+@pytest.mark.parametrize("end", ["", "${day}"])
+def test_a_long_text_that_stands_in_many_places_is_refused_at_once(refused, end):
+    began = time.monotonic()
+
+    error, line, key = refused(
+        f"a: &a {'x' * 500_000}{end}\nb: [{', '.join(['*a'] * 15_000)}]\n", names={"day": "monday"}
+    )
+
+    assert (error.message, line, key) == ("more text than a file may have", 1, "b")
+    assert time.monotonic() - began < 5
+
+
+def test_names_that_stand_for_much_are_refused_before_they_are_filled_in(refused):
+    error, line, key = refused(f"a: 1\nb: {'${much}' * 100_000}\n", names={"much": "x" * 100_000})
+
+    assert (error.message, line, key) == ("more text than a file may have", 2, "b")
+
+
 def test_aliases_that_nest_deeper_and_deeper_are_refused(refused):
     lines = ["a0: &a0 [x]", *(f"a{n}: &a{n} [*a{n - 1}]" for n in range(1, 2000))]
 

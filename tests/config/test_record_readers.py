@@ -4,6 +4,7 @@ import pytest
 
 from holdfast.config.documents import Section
 from holdfast.config.record_readers import RecordReader, parse_reader
+from holdfast.errors import InvalidOption
 
 
 def reader(**spec) -> RecordReader:
@@ -50,6 +51,14 @@ def test_names_of_csv_options_are_those_of_spark():
         "ignoreLeadingWhiteSpace": "true", "ignoreTrailingWhiteSpace": "true",
     }  # fmt: skip
     assert found.list_separator == "|"
+
+
+@pytest.mark.parametrize("written", ["||", "", ", "])
+def test_what_stands_between_several_values_is_one_character(written):
+    with pytest.raises(InvalidOption, match="not one character") as refused:
+        reader(dataFormat="csv", configs={"multiValueDelimiter": written})
+
+    assert refused.value.facts["key"] == "recordReaderSpec.configs.multiValueDelimiter"
 
 
 def test_a_dialect_sets_what_it_stands_for_and_options_win_over_it():

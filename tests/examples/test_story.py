@@ -18,5 +18,6 @@ def test_the_story_runs_to_its_end_and_leaves_everything_to_go_on_with(tmp_path)
     assert "no negative fare" in told.stdout + told.stderr
     assert "reverted push" in told.stdout
     assert "hudi-rs opens the same folder and counts 540,000 trips" in told.stdout
+    assert "everything held" in told.stdout
     left = {path.name for path in tmp_path.iterdir()}
     assert {"ingest.yaml", "publish.yaml", "serve.yaml", "lake", "served"} <= left

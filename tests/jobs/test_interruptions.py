@@ -19,18 +19,10 @@ class Work:
     def __init__(self):
         self.let_go = threading.Event()
         self.cancels = 0
+        self.send = lambda: os.kill(os.getpid(), signal.SIGTERM)
 
     def run(self):
-        threading.Timer(0.1, os.kill, [os.getpid(), signal.SIGTERM]).start()
-        return self.go_on()
-
-    def run_and_get_the_signal(self):
-        """The system gives it to this thread, as it may, although Python handles it on another."""
-        time.sleep(0.1)
-        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
-        return self.go_on()
-
-    def go_on(self):
+        threading.Timer(0.1, self.send).start()
         assert self.let_go.wait(60)
         return "done"
 
@@ -77,16 +69,15 @@ def test_an_interruption_is_raised_in_time_although_neither_work_nor_cancelling_
     assert not running.done(), "whoever takes back can see that it goes on"
 
 
-def test_a_signal_that_another_thread_was_given_is_obeyed_in_time(work):
-    began = time.monotonic()
+def test_a_signal_that_the_system_gives_to_another_thread_is_obeyed_in_time(work):
+    work.send = lambda: signal.raise_signal(signal.SIGTERM)  # To the thread that raises it.
+    late = threading.Timer(20, work.let_go.set)
+    late.start()
 
-    with stoppable():
-        running = begun_beside(work.run_and_get_the_signal, name="work")
-        with pytest.raises(Terminated):
-            result_of(running, cancel=work.let_go.set)
+    _interrupted(work, cancel=work.end_at_second_cancel)
 
-    assert time.monotonic() - began < 20
-    assert running.result() == "done"
+    assert late.is_alive(), "it was not waited until the work had ended by itself"
+    late.cancel()
 
 
 def test_an_error_of_cancelling_is_logged_and_cancelling_goes_on_until_the_work_has_ended(work, caplog):

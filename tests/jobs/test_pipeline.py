@@ -442,6 +442,9 @@ def test_an_error_in_a_batch_is_raised_as_it_is_and_the_batch_comes_again(spark,
         run_pipeline(stream, spark=spark)
 
     assert [trip for trip, *_ in trips(stream)] == [0]
+    deliver(inbox, "1.csv", (1, "paris", 1, 1.0))
+    assert run_pipeline(stream, spark=spark).commit.records_written == 1
+    assert [trip for trip, *_ in trips(stream)] == [0, 1]
 
 
 def test_a_stream_of_rates_is_taken_in_as_far_as_it_is_there(spark, pipeline):

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import holdfast
-from harness.push_client import Client
+from harness.push_client import Client, make_table
 from holdfast.config.pipeline import Destination, Pipeline, Publication, Source
 from holdfast.config.push_schema import parse_schema
 from holdfast.errors import Conflict, InvalidRequest, TableNotFound
@@ -73,6 +73,7 @@ def test_the_newest_snapshot_is_pushed_and_says_where_it_came_from(spark, client
     assert served["segmentLineageEntryId"] == report.push.entry_id
     assert served["source"][LAKE_TABLE] == pipeline().destination.path
     assert served["source"][LAKE_INSTANT] == report.commit.instant
+    assert served["source"]["input.names"] == "0.json"
     assert "push" in report.seconds
 
 
@@ -127,6 +128,20 @@ def test_a_gate_that_fails_leaves_queries_where_they_were_and_the_commit_stands(
     assert rows(client, pipeline()) == [1]
     assert holdfast.open_table(pipeline().destination.path).to_arrow().num_rows == 2
     assert run_pipeline(pipeline(), spark=spark).push.rows == 2
+
+
+@pytest.mark.parametrize("settings", [{"kind": "APPEND"}, {"kind": "REFRESH", "consistent": False}])
+def test_a_push_table_that_would_keep_the_rows_of_the_last_snapshot_is_refused(pipeline, client, settings):
+    """Segments are called by the times of their rows: those of the next snapshot would stand beside them."""
+    added = make_table(client, **settings)
+    found = pipeline(table=added.name)
+    lake = holdfast.create_table(found.destination.path, name="trips", record_key="id")
+    lake.insert(pa.table({"id": [1]}))
+
+    with pytest.raises(InvalidRequest, match="not replaced as a whole") as refused:
+        plan_pipeline(found)
+
+    assert refused.value.facts["table"] == added.typed
 
 
 @pytest.mark.spark

@@ -1,8 +1,12 @@
 """Push jobs against a real service, on rows in memory: what queries see, and what is left behind."""
 
+import os
+
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+import holdfast
 from harness.cutting_proxy import Cut
 from harness.push_client import make_table
 from harness.push_jobs import (
@@ -16,7 +20,9 @@ from harness.push_jobs import (
     seen,
     stored_files,
 )
-from holdfast.config.push_job import FileInput
+from holdfast.config.push_job import FileInput, TableInput
+from holdfast.config.write import WriteSettings
+from holdfast.engines.arrow.rows import ArrowRows
 from holdfast.errors import (
     Conflict,
     Fenced,
@@ -27,10 +33,15 @@ from holdfast.errors import (
     SchemaMismatch,
 )
 from holdfast.host import Owner, SystemHost
+from holdfast.jobs.ingested import Register, files_origin
 from holdfast.jobs.leftovers import RunRecord, Scope, write_record
 from holdfast.jobs.push import plan_push_job, run_push_job
+from holdfast.jobs.source_files import SourceFile
+from holdfast.model.pushes import LAKE_INSTANT, LAKE_TABLE, source_text
 from holdfast.push.deep_store import RUNS
 from holdfast.storage.local import LocalStore
+from holdfast.table.opened import open_at
+from holdfast.writes import operations
 
 
 def _deep_store(running):
@@ -64,6 +75,23 @@ def test_a_dry_run_writes_nothing(running, table):
 
     assert set(plan.replaced) == table.visible()
     assert (table.records(), stored_files(table)) == (before, files)
+
+
+def test_a_push_of_a_commit_that_files_became_names_them_too(running, table, tmp_path):
+    path = str(tmp_path / "lake")
+    holdfast.create_table(path, name="orders", record_key="id")
+    register = Register(open_at(path))
+    files = [SourceFile(f"/inbox/{name}.csv", 1, 1) for name in ("monday", "tuesday")]
+    origin = files_origin(register, files, register.read(), pipeline="orders")
+    commit = operations.insert(open_at(path), ArrowRows(rows_of(1)), WriteSettings(), origin=origin)
+
+    plan = plan_push_job(job_of(running.controller_url, table.name, input=TableInput(path=path)))
+
+    assert plan.source == {
+        LAKE_TABLE: path, LAKE_INSTANT: commit.instant, "input.folder": "/inbox", "input.files": "2",
+        "input.names": "monday.csv, tuesday.csv",
+    }  # fmt: skip
+    assert source_text(plan.source) == f"{path} at {commit.instant}, made of 2 files of /inbox"
 
 
 def test_columns_that_the_input_lacks_get_the_default_of_the_schema(running, table):
@@ -114,15 +142,39 @@ def test_a_push_that_does_not_fit_into_the_quota_is_refused_and_leaves_nothing(r
     assert (small.segments(), small.states(), stored_files(small)) == (set(), [], [])
 
 
-def test_what_will_not_fit_is_refused_before_anything_is_built(running, client, tmp_path, proxy):
-    small = make_table(client, consistent=True, quota={"storage": "1K"})
+@pytest.mark.parametrize("settings", [{"consistent": True}, {"kind": "APPEND"}])
+def test_what_will_not_fit_is_refused_before_anything_is_built(running, client, tmp_path, proxy, settings):
+    small = make_table(client, quota={"storage": "1K"}, **settings)
     (tmp_path / "rows.parquet").write_bytes(b"x" * 100_000)
     job = job_of(proxy.url, small.name, input=FileInput(folder=str(tmp_path), format="parquet"))
     with pytest.raises(InvalidRequest, match="quota"):
         run_push_job(job)
 
-    assert "startReplaceSegments" not in proxy.calls
+    assert not {"startReplaceSegments", "batchUpload"} & set(proxy.calls)
     assert stored_files(small) == []
+
+
+def test_columns_that_are_not_pushed_do_not_count_for_the_quota(running, client, tmp_path):
+    small = make_table(client, consistent=True, quota={"storage": "10K"})
+    noise = pa.array([os.urandom(50_000) for _ in range(ROWS)])
+    pq.write_table(rows_of(1).append_column("noise", noise), tmp_path / "rows.parquet")
+    folder = FileInput(folder=str(tmp_path), format="parquet")
+
+    plan = plan_push_job(job_of(running.controller_url, small.name, input=folder))
+
+    assert 0 < plan.expected_bytes < 5000
+
+
+def test_what_hudi_adds_to_rows_does_not_count_for_the_quota(running, table, tmp_path):
+    lake = holdfast.create_table(str(tmp_path / "lake"), name="orders", record_key="id")
+    lake.insert(rows_of(1, rows=20_000))
+    stored = sum((tmp_path / "lake" / file).stat().st_size for file in lake.files())
+
+    plan = plan_push_job(
+        job_of(running.controller_url, table.name, input=TableInput(path=str(tmp_path / "lake")))
+    )
+
+    assert 0 < plan.expected_bytes < stored / 2
 
 
 # Gates

@@ -127,6 +127,22 @@ def test_backfills_of_different_days_go_on_at_once(running, events, proxy):
     assert _seen(events) == [(0, 2)] * 2 + [(1, 3)] * 2
 
 
+def test_a_segment_that_is_deleted_while_a_backfill_looks_for_its_part_does_not_stop_it(
+    running, events, proxy
+):
+    first = _push(running, events, _rows(1, 0, 1))
+
+    def during(call):
+        if (call.name, call.moment) == ("zkmetadata", "before"):
+            proxy.watch = lambda _: None
+            assert events.delete(first.segments[0]).status_code == 200
+
+    proxy.watch = during
+    run_push_job(job_of(proxy.url, events.name, backfill=_part(1, 2)), frame=_rows(2, 1))
+
+    assert _seen(events) == [(1, 2)] * 2
+
+
 def test_a_backfill_of_a_table_that_is_replaced_as_a_whole_is_refused(running, table):
     with pytest.raises(InvalidRequest, match="backfill"):
         run_push_job(

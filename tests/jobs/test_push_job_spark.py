@@ -299,6 +299,8 @@ def _wait_for_the_build_to_end():
         if thread.name == "holdfast-push-build":
             thread.join(60)
             assert not thread.is_alive()
+    # Python workers of a cancelled job may finish a file before Spark ends them, two seconds later.
+    time.sleep(3)
 
 
 @pytest.mark.skipif("SPARK_REMOTE" in os.environ, reason="local properties are those of a context")

@@ -1,20 +1,33 @@
 """The protocol as jobs speak it: repeated calls, services that see nothing, several at once."""
 
 import io
-from contextlib import ExitStack
+import os
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
 from harness.push_client import Client, make_table
 from harness.push_jobs import ROWS, job_of, rows_of, seen
 from holdfast.config.server import Downloads, Listener, ServerSettings
-from holdfast.errors import Conflict, HoldfastError, InvalidRequest, OutcomeUnknown, StorageUnavailable
+from holdfast.errors import (
+    Conflict,
+    GateFailed,
+    HoldfastError,
+    InvalidRequest,
+    OutcomeUnknown,
+    StorageUnavailable,
+)
+from holdfast.host import SystemHost
+from holdfast.jobs.leftovers import RunRecord, Scope, write_record
 from holdfast.jobs.push import run_push_job
 from holdfast.jobs.replacement import Patience, check_shared, open_target, upload_segments
 from holdfast.push.archives import unpack_batch
+from holdfast.push.deep_store import RUNS, segment_of_file
 from holdfast.push.segment_task import BuiltSegment
 from holdfast.server.run import serving
+from holdfast.storage.local import LocalStore
 
 
 @pytest.mark.parametrize("error", [StorageUnavailable("x"), OutcomeUnknown("x"), HoldfastError("500")])
@@ -76,19 +89,48 @@ def test_segments_that_do_not_fit_one_write_of_the_store_are_registered_in_small
     assert counts == [2, 4, 6, 8, 10]
 
 
+@contextmanager
+def _service(folder, output):
+    """A service of its own that may read what jobs build in a folder."""
+    output.mkdir(exist_ok=True)
+    settings = ServerSettings(
+        store=f"sqlite:///{folder}/push.db", deep_store=str(folder / "segments"),
+        controller=Listener(port=0), broker=Listener(port=0), downloads=Downloads(roots=(str(output),)),
+    )  # fmt: skip
+    with serving(settings) as running:
+        yield running
+
+
+def test_what_became_no_segment_is_not_left_where_segments_are_served_from(tmp_path):
+    with _service(tmp_path / "service", tmp_path / "output") as running:
+        table = make_table(Client(running), consistent=True, quota={"storage": "1M"})
+        job = job_of(running.controller_url, table.name, output=str(tmp_path / "output"))
+        store = LocalStore(str(tmp_path / "output"))
+        mine = SystemHost().owner("run8")
+        gone = RunRecord(run="run8", owner=replace(mine, boot="another"), started_ms=1, scope=Scope())
+        write_record(store, table.typed, gone)
+        store.put(f"{table.name}/left__run8-0.parquet", b"left")
+
+        first = run_push_job(job, frame=rows_of(1))
+        noise = pa.table({"id": range(3), "city": [os.urandom(1_000_000).hex() for _ in range(3)]})
+        with pytest.raises(InvalidRequest, match="quota"):
+            run_push_job(job, frame=noise)
+        with pytest.raises(GateFailed):
+            run_push_job(replace(job, gates=[{"max_rows": 1}]), frame=rows_of(2))
+
+        files = list((tmp_path / "output").rglob("*.parquet"))
+        assert sorted(segment_of_file(file.name) or "" for file in files) == sorted(first.segments)
+        assert len(table.segments()) == 2 * len(first.segments), "served, and rejected by a gate"
+        assert list(store.paths(RUNS)) == []
+        assert seen(table) == [(1, ROWS)]
+
+
 def test_several_controllers_each_get_a_copy(tmp_path):
     output = tmp_path / "output"
-    output.mkdir()
     with ExitStack() as stack:
         tables = []
         for name in ("first", "second"):
-            folder = tmp_path / name
-            settings = ServerSettings(
-                store=f"sqlite:///{folder}/push.db", deep_store=str(folder / "segments"),
-                controller=Listener(port=0), broker=Listener(port=0),
-                downloads=Downloads(roots=(str(output),)),
-            )  # fmt: skip
-            running = stack.enter_context(serving(settings))
+            running = stack.enter_context(_service(tmp_path / name, output))
             tables.append(make_table(Client(running), "orders", consistent=True))
         urls = tuple(table.client.running.controller_url for table in tables)
         job = job_of(urls[0], "orders", output=f"{output}", copies=True)

@@ -57,6 +57,17 @@ def test_a_moment_becomes_a_count_in_the_unit_of_the_column():
     assert converted(pa.array([dt.date(1970, 1, 3)]), days).to_pylist() == [2]
 
 
+@pytest.mark.parametrize("kind", [pa.list_(pa.string()), pa.large_list(pa.string())])
+def test_several_values_of_rows_that_are_a_part_of_others_are_converted(kind):
+    """Arrow cuts the columns of a table where any of them is cut, so whoever has a table may have slices."""
+    several = _field(DataType.INT, is_array=True)
+    rows = pa.array([["1"], None, ["2", "3"], [], ["4"]], kind)
+
+    assert converted(rows.slice(1), several).to_pylist() == [None, [2, 3], [], [4]]
+    assert converted(rows.slice(2, 2), several).to_pylist() == [[2, 3], []]
+    assert converted(rows.slice(5), several).to_pylist() == []
+
+
 def test_several_values_are_converted_one_by_one():
     several = _field(DataType.INT, is_array=True)
 

@@ -1,7 +1,9 @@
 """Segments from Arrow batches: their limits, their times, their names."""
 
+import datetime as dt
 import io
 import zlib
+from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -95,6 +97,61 @@ def test_times_that_are_texts_are_ordered_by_what_they_mean():
     _, (built,) = _built(rows, _request(fields=((ID, -1), (day, "")), time=("day", time_format(day))))
 
     assert (built.start_ms, built.end_ms) == (1_767_139_200_000, 1_769_904_000_000)
+
+
+class _Counting(TimeFormat):
+    """Counts the texts that are read one by one."""
+
+    read: ClassVar[list[object]] = []
+
+    def ms_of(self, value):
+        self.read.append(value)
+        return super().ms_of(value)
+
+
+NEW_YEAR = dt.datetime(2026, 1, 1)
+MANY = 5000
+"""Moments, 61 seconds apart."""
+
+
+def _moments(form, kind=DataType.STRING, pattern="%Y-%m-%d %H:%M:%S", *, wrong=()):
+    """The times that are told of a segment with many different moments in no order."""
+    at = _field("at", kind, format=form)
+    texts = [(NEW_YEAR + dt.timedelta(seconds=61 * (n * 7 % MANY))).strftime(pattern) for n in range(MANY)]
+    values = list(map(int, texts)) if kind is DataType.LONG else [*texts, *wrong]
+    meaning = time_format(at)
+    _Counting.read.clear()
+    counting = _Counting(pattern=meaning.pattern, looks=meaning.looks, zone=meaning.zone)
+    _, (built,) = _built(pa.table({"at": values}), _request(fields=((at, ""),), time=("at", counting)))
+    return built.start_ms, built.end_ms
+
+
+@pytest.mark.parametrize(
+    ("form", "kind", "pattern"),
+    [
+        ("SIMPLE_DATE_FORMAT|yyyy-MM-dd HH:mm:ss|UTC", DataType.STRING, "%Y-%m-%d %H:%M:%S"),
+        ("SIMPLE_DATE_FORMAT|yyyy.MM.dd'T'HH:mm:ss.SSS|UTC", DataType.STRING, "%Y.%m.%dT%H:%M:%S.000"),
+        ("1:SECONDS:SIMPLE_DATE_FORMAT:yyyyMMddHHmmss", DataType.LONG, "%Y%m%d%H%M%S"),
+    ],
+)
+def test_times_that_are_texts_are_not_read_row_by_row(form, kind, pattern):
+    start_ms, end_ms = _moments(form, kind, pattern)
+
+    assert (start_ms, end_ms) == (1_767_225_600_000, 1_767_225_600_000 + 61_000 * (MANY - 1))
+    assert len(_Counting.read) == 2
+
+
+def test_many_times_whose_texts_do_not_sort_as_time_does_are_ordered_by_what_they_mean():
+    start_ms, end_ms = _moments("SIMPLE_DATE_FORMAT|dd.MM.yyyy HH:mm:ss|UTC", pattern="%d.%m.%Y %H:%M:%S")
+
+    assert (start_ms, end_ms) == (1_767_225_600_000, 1_767_225_600_000 + 61_000 * (MANY - 1))
+
+
+@pytest.mark.parametrize("wrong", ["2026-01-02 25:00:00", "2026-01-02 tenish"])
+def test_one_of_many_times_that_is_not_in_its_format_is_refused(wrong):
+    """It lies between the others, so the first and the last do not show it."""
+    with pytest.raises(SchemaMismatch, match="format"):
+        _moments("SIMPLE_DATE_FORMAT|yyyy-MM-dd HH:mm:ss|UTC", wrong=[wrong])
 
 
 def test_a_time_that_is_not_in_its_format_is_refused():

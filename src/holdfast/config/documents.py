@@ -20,6 +20,7 @@ import yaml
 from holdfast.errors import InvalidOption
 
 _FILE_BYTES_MAX = 1024 * 1024
+_TEXT_MAX = 4 * _FILE_BYTES_MAX
 _VALUES_MAX = 20_000
 _DEPTH_MAX = 50
 
@@ -223,6 +224,7 @@ class _Reading:
     def __init__(self, file: str, names: Mapping[str, str] | None) -> None:
         self._file = file
         self._names = names
+        self._characters = 0
         self.lines: dict[Place, int] = {}
         self.text_lines: dict[Place, int] = {}
 
@@ -265,13 +267,17 @@ class _Reading:
 
     def _named(self, node: Any, place: Place) -> str:
         """The text, with what the names in it stand for."""
-        names, text = self._names, str(node.value)
-        if names is None:
-            return text
-        for name in _NAMED.findall(text):
+        text = str(node.value)
+        names = {} if self._names is None else self._names
+        used = [] if self._names is None else _NAMED.findall(text)
+        for name in used:
             if name not in names:
                 raise self._wrong(node, place, "nothing is given for a name", name=name)
-        return _NAMED.sub(lambda match: names[match[1]], text)
+        # Counted before it is made: aliases and names stand for more than they say.
+        self._characters += len(text) + sum(len(names[name]) for name in used)
+        if self._characters > _TEXT_MAX:
+            raise self._wrong(node, place[:1], "more text than a file may have", most=_TEXT_MAX)
+        return _NAMED.sub(lambda match: names[match[1]], text) if used else text
 
     def _wrong(self, node: Any, place: Place, message: str, **facts: object) -> InvalidOption:
         return InvalidOption(message, hint="", file=self._file, line=_line(node), key=spelled(place), **facts)

@@ -87,6 +87,8 @@ class Pipeline:
     name: str
     source: Source
     destination: Destination
+    path_line: int = field(default=0, compare=False)
+    """Where the path of the source stands in the file of the pipeline; 0: in none."""
     transform: str = ""
     """One SQL query over `source`; empty: all of it."""
     transform_line: int = 0
@@ -111,10 +113,11 @@ def parse_pipeline(
     """The pipeline that a document means. Relative paths are relative to `folder`."""
     top = Section(document, folder)
     found = top.read("name", text) or name
-    source = top.needed("source", _source)
+    source, path_line = top.needed("source", lambda part: (_source(part), part.text_line("path")))
     pipeline = Pipeline(
         name=found,
         source=source,
+        path_line=path_line,
         destination=top.needed("table", lambda part: _destination(part, found)),
         transform=top.read("transform", text) or "",
         transform_line=top.text_line("transform"),

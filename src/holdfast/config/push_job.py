@@ -67,6 +67,8 @@ class FileInput:
 
     folder: str
     """An absolute path, or a URI."""
+    folder_line: int = field(default=0, compare=False)
+    """Where it stands in the file of the job; 0: in none."""
     format: str
     """`parquet`, `csv`, `json`, `avro` or `orc`."""
     recursive: bool = True
@@ -86,6 +88,8 @@ class TableInput:
     """A snapshot of a lake table."""
 
     path: str
+    path_line: int = field(default=0, compare=False)
+    """Where it stands in the file of the job; 0: in none."""
     as_of: str | None = None
     storage_options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -298,6 +302,7 @@ def _input(top: Section, reader: RecordReader | None) -> FileInput | TableInput 
         raise top.missing("recordReaderSpec")
     return FileInput(
         folder=folder,
+        folder_line=top.text_line("inputDirURI"),
         format=reader.format,
         recursive=given(recursive, True),
         include=include or "",
@@ -311,6 +316,7 @@ def _input(top: Section, reader: RecordReader | None) -> FileInput | TableInput 
 def _table_input(part: Section) -> TableInput:
     return TableInput(
         path=part.required("table", lambda value: place(value, part.folder)),
+        path_line=part.text_line("table"),
         as_of=part.read("as_of", scalar),
         storage_options=part.read("storage_options", options) or {},
     )

@@ -64,7 +64,7 @@ def _csv(part: Section) -> RecordReader:
     found |= _text_options(part)
     header = part.read("header", _header)
     is_first_line = part.read("skipHeader", flag) or not header
-    separator = part.read("multiValueDelimiter", scalar) or LIST_SEPARATOR
+    separator = part.read("multiValueDelimiter", _character) or LIST_SEPARATOR
     return RecordReader(
         format="csv",
         options=found | {"header": str(is_first_line).lower()},
@@ -79,6 +79,13 @@ def _json(part: Section) -> RecordReader:
 
 def _text_options(part: Section) -> dict[str, str]:
     return present({name: part.read(name, scalar) for name in _TEXT_OPTIONS})
+
+
+def _character(value: Any) -> str:
+    written = scalar(value)
+    if len(written) != 1:
+        raise ValueError("not one character")
+    return written
 
 
 def _header(value: Any) -> str:

@@ -26,14 +26,14 @@ from holdfast.format.commits import decode_extra_metadata
 from holdfast.format.ledger_entries import decode_checkpoint, encode_checkpoint
 from holdfast.format.malformed import Malformed
 from holdfast.jobs.source_files import SourceFile
-from holdfast.model.instant import InstantTime
-from holdfast.model.names import SOURCES_FOLDER
+from holdfast.model.instant import InstantTime, State
+from holdfast.model.names import SOURCES_FOLDER, instant_file
 from holdfast.storage.store import read_or_none
 from holdfast.table.opened import OpenTable
 from holdfast.table.steady import read_steadily
 from holdfast.timeline.archived import archive_files, read_archives
 from holdfast.timeline.ledger import LedgerState
-from holdfast.timeline.timeline import Timeline, read_all_completed
+from holdfast.timeline.timeline import Timeline, load_timeline, read_all_completed
 from holdfast.writes.origin import Origin, Said
 
 log = logging.getLogger(__name__)
@@ -190,6 +190,23 @@ def _intake(said: Said) -> Intake | None:
         raise Malformed(f"the sources of a commit cannot be read: {error}") from error
 
 
+def intake_of(table: OpenTable, time: InstantTime) -> Intake | None:
+    """What the commit took in; None if it took in nothing, or has left the timeline."""
+    commit = load_timeline(table.store).find(time)
+    if commit is None:
+        return None
+    content = read_or_none(table.store, instant_file(commit.time, commit.action, State.COMPLETED))
+    return None if content is None else _told(time, content)
+
+
+def _told(time: InstantTime, content: bytes) -> Intake | None:
+    """What a commit says that it took in."""
+    try:
+        return _intake(decode_extra_metadata(content))
+    except Malformed as error:
+        raise TableDamaged("commit metadata cannot be read", instant=time, cause=error) from error
+
+
 class _Checkpoint(msgspec.Struct, frozen=True):
     intakes: dict[InstantTime, Intake | None]
     """Of every commit that was read; None if it took nothing in."""
@@ -252,10 +269,7 @@ class Register:
         return bool(unread)
 
     def _remember(self, time: InstantTime, content: bytes) -> None:
-        try:
-            self._known().intakes[time] = _intake(decode_extra_metadata(content))
-        except Malformed as error:
-            raise TableDamaged("commit metadata cannot be read", instant=time, cause=error) from error
+        self._known().intakes[time] = _told(time, content)
         self._unsaved += 1
 
 

@@ -71,7 +71,7 @@ def remove_record(store: Store, table: str, run: str) -> None:
 
 
 def clean_up(
-    targets: Sequence[Target], store: Store, host: Host, mine: RunRecord, discard: Callable[[str], int]
+    targets: Sequence[Target], store: Store, host: Host, mine: RunRecord, discard: Callable[[RunRecord], int]
 ) -> list[CleanedUp]:
     """Take back what dead jobs left; `Conflict` names one that lives and is in the way.
 
@@ -91,7 +91,7 @@ def clean_up(
                 )
             case Liveness.GONE:
                 entries = [_reverted(target, record.run) for target in targets]
-                found.append(CleanedUp(owner=record.owner, entry_id=entries[0], files=discard(record.run)))
+                found.append(CleanedUp(owner=record.owner, entry_id=entries[0], files=discard(record)))
                 remove_record(store, table, record.run)
     return found
 

@@ -36,7 +36,7 @@ from holdfast.jobs.ingested import (
 from holdfast.jobs.publishing import due_instant, push_table
 from holdfast.jobs.reports import Announce, PipelineReport, PushReport
 from holdfast.jobs.sessions import spark_session
-from holdfast.jobs.source_files import SourceFile, matching_files
+from holdfast.jobs.source_files import SourceFile, matching_files, named_at
 from holdfast.model.instant import InstantTime
 from holdfast.model.names import STREAMS_FOLDER
 from holdfast.model.reports import CleanReport, Commit
@@ -130,7 +130,8 @@ def _planned(pipeline: Pipeline, register: Register | None) -> _Intake:
     source = pipeline.source
     if source.stream or not source.path:
         return _Intake()
-    listed = matching_files(source.path, storage_options=source.storage_options)
+    with named_at(pipeline.path_line, "source.path"):
+        listed = matching_files(source.path, storage_options=source.storage_options)
     ingested = NOTHING_INGESTED if register is None else register.read()
     filled = (file for file in listed if file.size)
     found = new_files(filled, ingested, changed=Changed(source.changed))

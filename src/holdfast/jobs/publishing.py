@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from holdfast.config.pipeline import Pipeline, Publication
+from holdfast.config.push import parse_table, typed_name
 from holdfast.config.push_job import PushJob, SegmentSizing, TableInput
 from holdfast.errors import Conflict, InvalidRequest, TableNotFound
 from holdfast.jobs.reports import Announce, PushReport
@@ -25,11 +26,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+_TYPE = "OFFLINE"
+
 
 def due_instant(publication: Publication, table: OpenTable) -> tuple[InstantTime | None, str]:
     """The newest commit, if queries should see it and do not, and a warning if somebody decided that.
 
     What was pushed and reverted is not pushed again: there has to be a new commit.
+    `InvalidRequest` if a push would add its rows to those of the last one.
     """
     newest = load_timeline(table.store).last_commit
     if newest is None:
@@ -46,6 +50,7 @@ def due_instant(publication: Publication, table: OpenTable) -> tuple[InstantTime
         return None, ""
     if any(one["position"] < 0 for one in of_newest):
         return None, f"the push of commit {newest.time} was reverted, so it is not pushed again"
+    _check_replaced_whole(client, publication.table)
     return newest.time, ""
 
 
@@ -78,6 +83,18 @@ def push_table(
 
 def _is_from(source: dict[str, str], table: OpenTable, instant: InstantTime) -> bool:
     return source.get(LAKE_TABLE) == table.location.uri and source.get(LAKE_INSTANT) == instant
+
+
+def _check_replaced_whole(client: ServiceClient, table: str) -> None:
+    """Refuse a table that keeps the rows of earlier snapshots beside those of a new one."""
+    name = typed_name(table)
+    config = parse_table(client.get(f"/tables/{quote(name, safe='')}", type=_TYPE)[_TYPE])
+    if not (config.refresh and config.consistent_push):
+        raise InvalidRequest(
+            "a pipeline pushes whole snapshots, and the push table is not replaced as a whole",
+            table=name,
+            hint="set segmentIngestionType to REFRESH and consistentDataPush to true",
+        )
 
 
 def _ensure_push_table(publication: Publication, table: OpenTable) -> None:

@@ -41,10 +41,12 @@ from holdfast.jobs.replacement import (
     Patience,
     Replacement,
     Target,
+    check_room,
     check_shared,
     check_start,
     discard_files,
     open_target,
+    segment_addresses,
     upload_segments,
     visible_segments,
 )
@@ -86,7 +88,9 @@ def plan_push_job(job: PushJob, *, frame: DataFrame | pa.Table | None = None) ->
     run = _prepared(job, SystemClock(), SystemHost(), lambda *_: None)
     with opened_input(job, run.target.schema, frame, holds=False) as given:
         opening = run.opening(run.target, given, (run.example,))
-        if run.mode is not Mode.ADD:
+        if run.mode is Mode.ADD:
+            check_room(run.target, expected_bytes=given.size_bytes)
+        else:
             check_start(run.target, opening, expected_bytes=given.size_bytes, waits=False)
         return PushPlan(
             table=run.target.table,
@@ -205,8 +209,10 @@ class _Run:
         )
 
     def carry_out(self, given: OpenedInput, session: Callable[[], SparkSession]) -> PushReport:
-        if self.mode is not Mode.ADD:
-            for target in self.targets:
+        for target in self.targets:
+            if self.mode is Mode.ADD:
+                check_room(target, expected_bytes=given.size_bytes)
+            else:
                 opening = self.opening(target, given, (self.example,))
                 check_start(target, opening, expected_bytes=given.size_bytes)
         with self._stage("build"):
@@ -274,7 +280,7 @@ class _Run:
             error.add_note("Spark has not stopped yet: files that it still writes are left to the next run")
             is_tidy = False
         try:
-            self.discard(self.record.run)
+            self.discard(self.record)
         except HoldfastError as problem:
             error.add_note(f"files of the run are left to the next one: {problem}")
             is_tidy = False
@@ -297,12 +303,13 @@ class _Run:
         self, frame: Callable[[SparkSession], DataFrame], spark: SparkSession
     ) -> list[BuiltSegment]:
         # Loaded here because Spark is large, and a plan needs none of it.
-        from holdfast.engines.spark.jobs import Jobs, inheriting, tasks_of
+        from holdfast.engines.spark.jobs import Jobs, inheriting
+        from holdfast.engines.spark.progress import task_counts
         from holdfast.engines.spark.segments import build_on_spark, fitted_frame
 
         jobs = Jobs()
         progress = self.clock.every_ms(
-            _PROGRESS_MS, lambda: self.announce("build", *tasks_of(spark)), name="holdfast-push-progress"
+            _PROGRESS_MS, lambda: self.announce("build", *task_counts(spark)), name="holdfast-push-progress"
         )
         fields = tuple(self.target.schema.fields.values())
         separator = self.job.input.list_separator if isinstance(self.job.input, FileInput) else ";"
@@ -389,13 +396,17 @@ class _Run:
         if push is not self.pushes[0]:
             self.warnings.append(f"published at {push.target.client.url} as {push.entry_id}")
 
-    def discard(self, run: str) -> int:
+    def discard(self, record: RunRecord) -> int:
         """Delete the files of a run that became no segments; how many."""
-        left = run_files(self.store, self.target.table, run)
+        left = run_files(self.store, self.target.table, record.run)
         if not self.job.output:
             return len(discard_files(self.target, left))
         if not self.job.copies:
-            return 0  # Segments may be made of them, by their addresses.
+            if record.scope.adds_only:
+                return 0  # An upload that nobody waits for any more may yet make segments of them.
+            # Of a push that was taken back, what is no segment by now becomes none.
+            used = frozenset[str]().union(*map(segment_addresses, self.targets))
+            left = [path for path in left if self._address(path) not in used]
         self.store.delete_all(left)
         return len(left)
 
@@ -407,7 +418,7 @@ class _Run:
         gates: tuple[GateResult, ...],
     ) -> PushReport:
         if self.job.output and self.job.copies:
-            self.discard(self.record.run)
+            self.discard(self.record)
         return PushReport(
             table=self.target.table,
             entry_id=self.pushes[0].entry_id if self.pushes else "",

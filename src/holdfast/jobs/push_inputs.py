@@ -6,7 +6,7 @@ lease holds while it is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -15,12 +15,15 @@ from typing import TYPE_CHECKING
 from holdfast.config.push_job import FileInput, PushJob, TableInput
 from holdfast.config.push_schema import Field, Schema
 from holdfast.errors import InvalidRequest, Refused
-from holdfast.jobs.source_files import SourceFile, listed_files
+from holdfast.jobs.ingested import intake_of
+from holdfast.jobs.source_files import SourceFile, listed_files, named_at
 from holdfast.model.instant import InstantTime
 from holdfast.model.pushes import INPUT_FILES, INPUT_FOLDER, LAKE_INSTANT, LAKE_TABLE
 from holdfast.read.snapshot import snapshot, snapshot_files
 from holdfast.services.leases import lease
 from holdfast.services.targets import commit_at
+from holdfast.storage.open import location_of, open_store
+from holdfast.storage.store import Store
 from holdfast.table.opened import OpenTable, open_at
 from holdfast.timeline.timeline import load_timeline
 
@@ -63,11 +66,12 @@ def opened_input(
         return
     match job.input:
         case FileInput() as files:
-            yield _of_files(files, schema)
+            yield _of_files(files, schema, job.columns or tuple(schema.fields))
         case TableInput() as table:
-            lake = open_at(table.path, table.storage_options)
+            with named_at(table.path_line, "source.table"):
+                lake = open_at(table.path, table.storage_options)
             with _read_commit(lake, job, table, holds=holds) as instant:
-                yield _of_table(lake, instant)
+                yield _of_table(lake, instant, job.columns or tuple(schema.fields))
         case None:
             raise InvalidRequest("the job names no input", hint="set inputDirURI or source.table")
 
@@ -82,18 +86,19 @@ def _of_frame(frame: DataFrame | pa.Table) -> OpenedInput:
     raise InvalidRequest("rows must be a Spark DataFrame or a pyarrow Table", given=type(frame).__name__)
 
 
-def _of_files(files: FileInput, schema: Schema) -> OpenedInput:
-    found = listed_files(
-        files.folder, recursive=files.recursive, include=files.include, exclude=files.exclude
-    )
-    ratio = _TEXT_RATIO if files.format in ("csv", "json") else 1
+def _of_files(files: FileInput, schema: Schema, columns: Collection[str]) -> OpenedInput:
+    with named_at(files.folder_line, "inputDirURI"):
+        found = listed_files(
+            files.folder, recursive=files.recursive, include=files.include, exclude=files.exclude
+        )
+    ratio = _TEXT_RATIO if files.format in ("csv", "json") else 1.0
+    if files.format == "parquet" and found:
+        largest = max(found, key=lambda file: file.size)
+        folder, _, name = largest.uri.rpartition("/")
+        ratio = _share(open_store(location_of(folder)), name, largest.size, columns)
     return OpenedInput(
         frame=(lambda session: _file_frame(session, files, found, schema)) if found else None,
-        source={
-            INPUT_FOLDER: files.folder,
-            INPUT_FILES: str(len(found)),
-            INPUT_NAMES: _names([file.uri.rpartition("/")[2] for file in found]),
-        },
+        source=_told_files(files.folder, [file.uri.rpartition("/")[2] for file in found]),
         size_bytes=int(ratio * sum(file.size for file in found)),
     )
 
@@ -131,14 +136,35 @@ def _read_commit(lake: OpenTable, job: PushJob, table: TableInput, *, holds: boo
     yield commit.time
 
 
-def _of_table(lake: OpenTable, instant: InstantTime) -> OpenedInput:
+def _of_table(lake: OpenTable, instant: InstantTime, columns: Collection[str]) -> OpenedInput:
+    files = snapshot_files(lake, instant)
+    largest = max(files, key=lambda file: file.size, default=None)
+    share = 1.0 if largest is None else _share(lake.store, largest.path, largest.size, columns)
     return OpenedInput(
         frame=lambda session: _table_frame(session, lake, instant),
-        source={LAKE_TABLE: lake.location.uri, LAKE_INSTANT: instant},
-        size_bytes=sum(file.size for file in snapshot_files(lake, instant)),
+        source={LAKE_TABLE: lake.location.uri, LAKE_INSTANT: instant, **_taken_in(lake, instant)},
+        size_bytes=int(share * sum(file.size for file in files)),
         lake=lake,
         instant=instant,
     )
+
+
+def _share(store: Store, path: str, size: int, columns: Collection[str]) -> float:
+    """About which part of a Parquet file the columns take; others, and those of Hudi's, are not pushed."""
+    # Loaded here because Arrow is large, and rows may come from elsewhere.
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with store.open(path) as source:
+            footer = pq.read_metadata(source)
+    except (FileNotFoundError, pa.ArrowException):
+        return 1.0  # Whoever reads it will say what is wrong.
+    groups = (footer.row_group(number) for number in range(footer.num_row_groups))
+    chunks = (group.column(number) for group in groups for number in range(group.num_columns))
+    pushed = (one for one in chunks if one.path_in_schema.partition(".")[0] in columns)
+    taken: int = sum(one.total_compressed_size for one in pushed)
+    return taken / max(size, 1)
 
 
 def _table_frame(session: SparkSession, lake: OpenTable, instant: InstantTime) -> DataFrame:
@@ -157,6 +183,18 @@ def _as_text(fields: Iterable[Field]) -> str:
 
 def _ticked(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
+
+
+def _taken_in(lake: OpenTable, instant: InstantTime) -> dict[str, str]:
+    """The files that became the commit, if a pipeline says so."""
+    intake = intake_of(lake, instant)
+    if intake is None or not intake.files:
+        return {}
+    return _told_files(intake.folder, [name for name, _, _ in intake.files])
+
+
+def _told_files(folder: str, names: Sequence[str]) -> dict[str, str]:
+    return {INPUT_FOLDER: folder, INPUT_FILES: str(len(names)), INPUT_NAMES: _names(names)}
 
 
 def _names(names: Sequence[str]) -> str:

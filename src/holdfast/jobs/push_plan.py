@@ -126,6 +126,8 @@ def _segments_of(target: Target, part: Backfill) -> tuple[str, ...]:
     chosen: list[str] = []
     torn: list[str] = []
     for name in seen:
+        if name not in facts:
+            continue  # Somebody has deleted it since it was listed.
         start_ms, end_ms = (_time(facts[name], key) for key in ("segment.start.time", "segment.end.time"))
         if not _touches(part, start_ms, end_ms):
             continue

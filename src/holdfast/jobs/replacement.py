@@ -25,6 +25,7 @@ from holdfast.errors import (
     HoldfastError,
     InvalidRequest,
     OutcomeUnknown,
+    Refused,
     StorageUnavailable,
 )
 from holdfast.format.segments import Creation, SegmentDescription
@@ -143,6 +144,12 @@ def visible_segments(target: Target) -> tuple[str, ...]:
     return tuple(listed[0][_TYPE])
 
 
+def segment_addresses(target: Target) -> frozenset[str]:
+    """Where the files of all segments are, also of those that queries do not see."""
+    facts: Mapping[str, Mapping[str, str]] = target.get("zkmetadata", type=_TYPE)
+    return frozenset(one.get("segment.download.url", "") for one in facts.values())
+
+
 def check_shared(target: Target, run: str) -> None:
     """Refuse to build where the service cannot read: its deep store may be a disk of another machine."""
     if not target.get("preflight", expectedBytes=0, run=run)["seesRun"]:
@@ -168,6 +175,23 @@ def check_start(target: Target, opening: Opening, *, expected_bytes: int, waits:
             target.patience.wait(1)
         else:
             return
+
+
+def check_room(target: Target, *, expected_bytes: int) -> None:
+    """Refuse at once what the quota does not hold even if it took the place of everything there is.
+
+    Which segments a push that only adds overwrites is not known before they are built.
+    """
+    facts = target.get("preflight", expectedBytes=expected_bytes)
+    allowed, incoming = facts["allowedBytes"], facts["incomingBytes"]
+    if allowed is not None and incoming > allowed:
+        raise Refused(
+            "the push does not fit into the table's storage quota",
+            table=target.table,
+            allowed_bytes=allowed,
+            incoming_bytes=incoming,
+            hint="raise quota.storage, or push less at once",
+        )
 
 
 def open_entry_of(target: Target, run: str) -> str:

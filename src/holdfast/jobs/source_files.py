@@ -2,7 +2,8 @@
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from holdfast.errors import InvalidRequest
@@ -19,6 +20,17 @@ class SourceFile:
     """An absolute path, or the address in an object store."""
     size: int
     modified_ms: int
+
+
+@contextmanager
+def named_at(line: int, key: str) -> Iterator[None]:
+    """Say of a source that is not there which key of the job's file names it, if there is a file."""
+    try:
+        yield
+    except InvalidRequest as error:
+        if line:
+            error.facts = {"line": line, "key": key, **error.facts}
+        raise
 
 
 def matching_files(path: str, *, storage_options: Mapping[str, str] | None = None) -> tuple[SourceFile, ...]:

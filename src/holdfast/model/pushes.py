@@ -48,8 +48,12 @@ def newest_of_each_place(pushes: Iterable[Push]) -> list[Push]:
 
 def source_text(source: Mapping[str, str]) -> str:
     """Where rows came from, in a few words; empty if nobody said."""
-    if LAKE_TABLE in source:
-        return f"{source[LAKE_TABLE]} at {source.get(LAKE_INSTANT, 'an unknown commit')}"
+    files = ""
     if INPUT_FOLDER in source:
-        return f"{source.get(INPUT_FILES, 'some')} files of {source[INPUT_FOLDER]}"
+        files = f"{source.get(INPUT_FILES, 'some')} files of {source[INPUT_FOLDER]}"
+    if LAKE_TABLE in source:
+        commit = f"{source[LAKE_TABLE]} at {source.get(LAKE_INSTANT, 'an unknown commit')}"
+        return f"{commit}, made of {files}" if files else commit
+    if files:
+        return files
     return ", ".join(f"{name} {value}" for name, value in source.items() if name != PUSH_RUN)

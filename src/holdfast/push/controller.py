@@ -86,7 +86,8 @@ class Controller:
     ) -> None:
         """`ask` gives, for a table, what answers the gates' questions; without it there are no gates.
 
-        `fetch` copies from an address, `check_uri` refuses one; without it none is registered.
+        `fetch` copies from an address, `check_uri` refuses one; without it queries
+        read the deep store only, and what is elsewhere is copied there.
         """
         settings = ControllerSettings() if settings is None else settings
         self._catalog = catalog

@@ -6,6 +6,7 @@ in the unit of its format. Numbers that become timestamps are milliseconds.
 
 from collections.abc import Collection, Iterable, Mapping
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -92,12 +93,14 @@ def _scalar(default: object, kind: pa.DataType) -> pa.Scalar:
 def _listed(column: pa.Array, field: Field) -> pa.Array:
     if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
         return _one_each(_converted(column, field))
-    offsets = column.offsets.cast(pa.int32())
-    return pa.ListArray.from_arrays(offsets, _converted(column.values, field), mask=column.is_null())
+    # Counted anew: the column may be a slice, whose own offsets Arrow does not take beside a mask.
+    lengths = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
+    offsets = pa.array(np.concatenate(([0], np.cumsum(lengths))), pa.int32())
+    return pa.ListArray.from_arrays(offsets, _converted(column.flatten(), field), mask=column.is_null())
 
 
 def _one_each(values: pa.Array) -> pa.Array:
-    offsets = pa.array(range(len(values) + 1), pa.int32())
+    offsets = pa.array(np.arange(len(values) + 1), pa.int32())
     return pa.ListArray.from_arrays(offsets, values)
 
 

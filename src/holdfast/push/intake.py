@@ -68,7 +68,7 @@ class Intake:
     def upload_metadata(
         self, table: str, archive: Path, uri: str, *, copy: bool, options: UploadOptions, by: Caller
     ) -> Uploaded:
-        """Register a segment whose bytes are at an address, and copy them if asked to."""
+        """Register a segment whose bytes are at an address; see `register` for when they are copied."""
         described = described_payload(archive, uri=uri)
         return self.register(table, [described], copy=copy, options=options, by=by)
 
@@ -83,8 +83,12 @@ class Intake:
     def register(
         self, table: str, described: Sequence[Payload], *, copy: bool, options: UploadOptions, by: Caller
     ) -> Uploaded:
-        """Register segments whose bytes are at the addresses in their descriptions, in one write."""
-        if not copy:
+        """Register segments whose bytes are at the addresses in their descriptions, in one write.
+
+        The bytes are copied into the deep store if asked to, and where queries
+        could not read them otherwise: a push must not publish what nobody can read.
+        """
+        if not copy and all(self._is_in_reach(one.uri) for one in described):
             payloads = [self._placed(table, one) for one in described]
             return self._ingest.upload(table, payloads, options=options, by=by)
         if self._fetch is None:
@@ -94,6 +98,9 @@ class Intake:
             folder = Path(opened.enter_context(TemporaryDirectory(prefix="holdfast-")))
             payloads = []
             for number, one in enumerate(described):
+                if not copy and self._is_in_reach(one.uri):
+                    payloads.append(self._placed(table, one))
+                    continue
                 file = folder / str(number)
                 self._fetch(one.uri, file)
                 payload = opened.enter_context(
@@ -109,6 +116,11 @@ class Intake:
                 payloads.append(replace(payload, name=one.name, crc=one.crc))
             return self._ingest.upload(table, payloads, options=options, by=by)
 
+    def _is_in_reach(self, uri: str) -> bool:
+        """Whether queries can read the bytes where they are; what is on the web they cannot."""
+        is_addressed = self._check_uri is not None and not uri.startswith("http")
+        return is_addressed or self._deep_store.path_of(uri) is not None
+
     def _placed(self, table: str, payload: Payload) -> Payload:
         """The segment by its path if its file is in the deep store, or by an address that is allowed.
 
@@ -117,8 +129,7 @@ class Intake:
         """
         path = self._deep_store.path_of(payload.uri)
         if path is None:
-            if self._check_uri is None:
-                raise Refused("addresses are not accepted here", code="URI_REFUSED")
+            assert self._check_uri is not None, "what is out of reach is copied"
             self._check_uri(payload.uri)
             return payload
         folder, _, name = path.partition("/")

@@ -33,6 +33,8 @@ _ROW_GROUP_BYTES_MIN = 1 << 20
 _SPOOLED_BYTES = 32 << 20
 _CHUNK = 1 << 20
 _ZSTD_LEVEL = 1
+_TEXTS_MAX = 1000
+"""So many different times of a row group are read one by one, if they are texts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,22 +211,29 @@ def _span_of(rows: pa.Table, column: str, meaning: TimeFormat) -> TimeSpan | Non
     times = rows.column(column)
     if pa.types.is_timestamp(times.type):
         times = times.cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
-    if meaning.pattern:
-        # Texts need not be in the order of time, and there are few different ones.
-        found = [value for value in pc.unique(times).to_pylist() if value is not None]
+    found = pc.unique(times).drop_null().cast(pa.string()) if meaning.pattern else times
+    if not meaning.pattern or (len(found) > _TEXTS_MAX and _sort_as_time(found, meaning)):
+        extremes = pc.min_max(found).as_py()
+        ends = [value for value in (extremes["min"], extremes["max"]) if value is not None]
     else:
-        extremes = pc.min_max(times).as_py()
-        found = [value for value in (extremes["min"], extremes["max"]) if value is not None]
-    if not found:
+        ends = found.to_pylist()
+    if not ends:
         return None
     try:
-        ordered = sorted((meaning.ms_of(value), str(value)) for value in found)
+        ordered = sorted((meaning.ms_of(value), str(value)) for value in ends)
     except ValueError as error:
         raise SchemaMismatch(
             "a time is not in the format of its column", column=column, cause=str(error)
         ) from error
     (start_ms, first), (end_ms, last) = ordered[0], ordered[-1]
     return TimeSpan(first=first, last=last, start_ms=start_ms, end_ms=end_ms)
+
+
+def _sort_as_time(texts: pa.Array, meaning: TimeFormat) -> bool:
+    """Whether the order of the texts is that of the moments they tell."""
+    if not meaning.looks:
+        return False
+    return bool(pc.all(pc.match_substring_regex(texts, f"^{meaning.looks}$")).as_py())
 
 
 def _wider(one: TimeSpan | None, other: TimeSpan | None) -> TimeSpan | None:

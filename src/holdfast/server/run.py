@@ -136,7 +136,8 @@ def open_service(
         settings=ControllerSettings(rules=settings.rules, orphan_ms=settings.orphan_ms),
         ask=lambda table: partial(broker.ask, table),
         fetch=sources.fetch,
-        check_uri=sources.check,
+        # The processes in which DuckDB runs can open nothing but the deep store.
+        check_uri=sources.check if settings.engine != "duckdb" else None,
         wait=partial(_wait, stopping),
     )  # fmt: skip
     return Service(

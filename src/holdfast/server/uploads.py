@@ -158,7 +158,11 @@ _PARAMETERS = (
     flag("acceptOpaque", "Accept a segment of Pinot's own format, which cannot be queried."),
     header("UPLOAD_TYPE", "What is sent.", ("SEGMENT", "URI", "METADATA")),
     header("DOWNLOAD_URI", "Where the bytes are, for URI and METADATA."),
-    header("COPY_SEGMENT_TO_DEEP_STORE", "METADATA only: copy the bytes from there.", ("true", "false")),
+    header(
+        "COPY_SEGMENT_TO_DEEP_STORE",
+        "METADATA only: copy the bytes from there, also where queries could read them. DuckDB never can.",
+        ("true", "false"),
+    ),
     header("REFRESH_ONLY", "Refuse a segment that does not exist.", ("true", "false")),
     header("If-Match", "The checksum that the segment must have at present."),
     header("Pinot-SegmentZKMetadataCustomMapModifier", "Changes to the map that the segment carries."),

@@ -55,17 +55,6 @@ def inheriting(session: SparkSession, act: Callable[[], Result]) -> Callable[[],
     return act if passing_on is session else cast("Callable[[], Result]", passing_on(act))
 
 
-def tasks_of(session: SparkSession) -> tuple[int, int]:
-    """How many tasks of what the session runs now are done, and of how many; 0 if nobody can tell."""
-    context: Any = getattr(session, "_sc", None)
-    if context is None:
-        return 0, 0  # A session of Spark Connect.
-    tracker = context.statusTracker()
-    stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-    known = [stage for stage in stages if stage is not None]
-    return sum(one.numCompletedTasks for one in known), sum(one.numTasks for one in known)
-
-
 def _tagging(session: SparkSession) -> tuple[Callable[[str], object], ...]:
     """How to add a tag, remove it, and cancel the jobs that carry it."""
     # A session of Spark Connect has no context. Others can tag through the session only since Spark 4.
