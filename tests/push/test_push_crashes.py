@@ -10,15 +10,20 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 
+import msgspec
 import pytest
 
 from harness.faults import Crash
 from harness.push_checker import check_push_at_any_time, check_push_at_rest, check_table_is_gone
 from harness.push_faults import CountedMetastore, CountedStore, Steps
 from harness.push_world import ANN, DAY_MS, SCHEMA, TABLE, PushWorld, config
+from holdfast.config.gates import parse_gates
 from holdfast.config.push_rules import PINOT
 from holdfast.errors import HoldfastError
 from holdfast.model.lineage import EntryState
+from holdfast.push.controller import Controller
+from holdfast.push.metastore.port import Create
+from holdfast.push.paths import segment_path
 from holdfast.push.reports import Caller
 from holdfast.push.rules import StartRequest
 
@@ -132,6 +137,24 @@ def _plain() -> PushWorld:
     return world
 
 
+@cache
+def _pinned() -> PushWorld:
+    world = _two().copy()
+    _pins(world)
+    return world
+
+
+@cache
+def _unplaced() -> PushWorld:
+    """Two snapshots, and metadata of a segment that is not in the table."""
+    world = _two().copy()
+    file = world.deep_store.put(TABLE, "lost", b"bytes", token="t1")
+    found = msgspec.json.decode(world.metastore.read(segment_path(TABLE, "b0")).data)
+    found["simpleFields"]["segment.download.url"] = world.deep_store.uri(file.path)
+    world.metastore.write([Create(segment_path(TABLE, "lost"), msgspec.json.encode(found))])
+    return world
+
+
 @dataclass(frozen=True)
 class Case:
     name: str
@@ -193,6 +216,21 @@ def _pins(world: PushWorld) -> object:
     return world.controller.pin(TABLE, 1, until_ms=world.clock.now + DAY_MS, by=ANN)
 
 
+def _unpins(world: PushWorld) -> None:
+    world.controller.unpin(TABLE, 1, by=ANN)
+
+
+def _validates(world: PushWorld) -> object:
+    asked = Controller(
+        world.catalog, world.deep_store, world.clock, ask=lambda _: lambda _sql, _of: 2, wait=lambda _: None
+    )
+    return asked.validate(TABLE, _entry(world), parse_gates([{"min_rows": 1}]), by=ANN)
+
+
+def _mends(world: PushWorld) -> object:
+    return world.controller.upkeep.doctor(TABLE, fix=True, by=ANN)
+
+
 def _deletes_table(world: PushWorld) -> None:
     world.controller.delete_table(TABLE, by=ANN)
 
@@ -228,6 +266,8 @@ CASES = [
     Case("change of the configuration", _two, _reconfigures, (B,), 1),
     Case("switching off", _timed, _switches_off, (A,), 5),
     Case("pin", _two, _pins, (B,), 1),
+    Case("unpin", _pinned, _unpins, (B,), 1),
+    Case("gates", _open, _validates, (B,), 1),
     Case("table deletion", _two, _deletes_table, (B,), 12, ends_table=True),
 ]
 
@@ -333,6 +373,20 @@ def test_creating_a_table_may_die_before_any_change():
             world.create()
         world.push(1)
         check_push_at_rest(world)
+
+
+def test_mending_may_die_before_any_change():
+    """Only the doctor lets go of metadata without a place, so that here the call is repeated."""
+    case = Case("mending", _unplaced, _mends, (B,), 1)
+
+    for step in range(case.steps):
+        world = _died(case, step)
+        assert world.rows() == B
+        _repeated(case, world)
+        _check(case, world)
+        check_push_at_rest(world)
+
+    assert _changes(case) == case.steps
 
 
 def test_strict_rules_leave_the_same_soundness():
