@@ -76,7 +76,7 @@ bench: preflight $(READY)
 	$(BIN)/python -m bench
 
 # Apache Hudi itself as the other engine, on the same tables. Needs Maven for its jars (200 MB, once), 1.5 GB
-# of disk, 4 GB of memory and about twenty minutes; INTEROP=short takes the core of it, in about six.
+# of disk, 4 GB of memory and about eight minutes; INTEROP=short takes the core of it, in about three.
 interop: interop-jars
 	@PYTHONPATH=src:tests $(BIN)/python -m interop.run $(INTEROP)
 
