@@ -1,5 +1,7 @@
 """Push jobs on tables that are added to: adding, overwriting by name, and backfills of a part."""
 
+import itertools
+
 import pyarrow as pa
 import pytest
 
@@ -11,12 +13,13 @@ from holdfast.jobs.push import run_push_job
 
 DAY_MS = 86_400_000
 FIRST = 20_000 * DAY_MS
+_numbers = itertools.count(1)
 
 
 @pytest.fixture
 def events(client):
     """A table with a time column to which pushes add."""
-    name = f"events{id(client)}"
+    name = f"events{next(_numbers)}"
     fields = {
         "dimensionFieldSpecs": [{"name": "city", "dataType": "STRING"}, {"name": "run", "dataType": "INT"}],
         "dateTimeFieldSpecs": [{"name": "at", "dataType": "LONG", "format": "1:MILLISECONDS:EPOCH"}],

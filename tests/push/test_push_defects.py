@@ -99,10 +99,10 @@ def _orphans_without_fence(patch):
 def _orphans_looked_at_once(patch):
     """What was registered between the look and the fence is deleted."""
     found = orphans.Orphans._among
-    looks: dict[int, list[str]] = {}
+    looks: dict[orphans.Orphans, list[str]] = {}
 
     def once(self, table, paths):
-        return looks.setdefault(id(self), found(self, table, paths))
+        return looks.setdefault(self, found(self, table, paths))
 
     patch.setattr(orphans.Orphans, "_among", once)
 
