@@ -610,10 +610,11 @@ def test_new_rows_of_one_partition_are_spread_over_many_files(spark, tmp_path):
 @pytest.mark.parametrize("options", [*ROUTES.values(), MOVING], ids=[*ROUTES, "to where the key is"])
 def test_rows_are_shuffled_once_and_only_keys_come_to_the_driver(spark, tmp_path, operation, options):
     table = holdfast.create_table(str(tmp_path), name="trips", record_key="id", partition_by="city")
-    # One key in several partitions of a batch would have to be reduced first, with a global index.
     rows = table_of([(f"r{number}", ("lima", "oslo")[number % 2], 10, 1.0) for number in range(50)])
     table.upsert(rows, options=options)
-    frame = frame_of(spark, rows).withColumn("fare", f.col("fare") + 1)
+    # With a global index, keys that come for two partitions are reduced to one first.
+    twice = table_of([(f"r{number}", "oslo", 11, 1.0) for number in range(0, 20, 2)])
+    frame = frame_of(spark, pa.concat_tables([rows, twice])).withColumn("fare", f.col("fare") + 1)
     if options is MOVING:
         frame = frame.replace({"lima": "oslo", "oslo": "lima"}, subset="city")
 

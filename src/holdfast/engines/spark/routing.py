@@ -5,6 +5,9 @@ itself, so rows travel once and nothing else does. Where a partition is too
 large for one task, Spark joins the keys (never the rows) with those of the
 base files first, and a slot is one file group. With a global index Spark
 first looks for partitions that share a key; these are treated in that way.
+
+Rows travel twice only where the keys to be joined are too many to be sent to
+every task: an ordinary join gathers the rows by key first.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +16,6 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.window import Window
 
 from holdfast.config.write import IndexType
 from holdfast.engines.spark.footers import asked_footers, index_report
@@ -61,12 +63,11 @@ def routed(rows: DataFrame, counts: Mapping[str, int], table: OpenTable, request
     if _is_global(request) and request.looks_up:
         return _globally(rows, counts, table, request)
     if _is_global(request) and request.combines:
-        rows = _keyed(rows, request)
-        if _ties(rows, counts).are_in_batch:
-            rows = _newest_of_each_key(rows, request)
-        rows = rows.drop(_KEY)
-    else:
-        rows = rows.withColumn(_PATH, partition_path_of(rows, request.task.table))
+        keyed = _keyed(rows, request)
+        is_tied = _ties(keyed, counts).are_in_batch
+        keyed, held = _newest_partition_of_each_key(keyed, request) if is_tied else (keyed, ())
+        return replace(_by_partition(keyed.drop(_KEY), counts, request), held=held)
+    rows = rows.withColumn(_PATH, partition_path_of(rows, request.task.table))
     if write.index_type is IndexType.BUCKET:
         return _by_bucket(rows, counts, request)
     crowded = _crowded_partitions(rows.sparkSession, counts, request) if request.looks_up else frozenset()
@@ -96,8 +97,7 @@ def _globally(rows: DataFrame, counts: Mapping[str, int], table: OpenTable, requ
         route = _located(keyed, counts, frozenset(request.groups), candidates, table, request)
         return replace(route, index=index_report(asked.values()))
     ties = _ties(keyed, counts, _hits(rows.sparkSession, candidates, table, request))
-    if ties.are_in_batch:
-        keyed = _newest_of_each_key(keyed, request)
+    keyed, held = _newest_partition_of_each_key(keyed, request) if ties.are_in_batch else (keyed, ())
     located = ties.partitions | _crowded_partitions(rows.sparkSession, counts, request)
     if not located:
         route = _by_partition(keyed, counts, request)
@@ -108,7 +108,7 @@ def _globally(rows: DataFrame, counts: Mapping[str, int], table: OpenTable, requ
     # Tasks tell of the partitions they look into themselves.
     looked_into = counts.keys() - located
     report = index_report(verdict for group, verdict in asked.items() if group.partition not in looked_into)
-    return replace(route, index=report)
+    return replace(route, index=report, held=(*route.held, *held))
 
 
 def _asked(
@@ -193,12 +193,25 @@ def _keyed(rows: DataFrame, request: MergeRequest) -> DataFrame:
     return rows.withColumn(_KEY, record_key_of(rows, table)).withColumn(_PATH, path)
 
 
-def _newest_of_each_key(keyed: DataFrame, request: MergeRequest) -> DataFrame:
-    """One row per key in the whole table. The rows travel for it once more."""
+def _newest_partition_of_each_key(
+    keyed: DataFrame, request: MergeRequest
+) -> tuple[DataFrame, tuple[DataFrame, ...]]:
+    """The rows without those whose key comes, newer, for another partition; and what was cached for it.
+
+    What is left of a key comes for one partition, whose task takes the newest.
+    Only keys are compared, so the rows stay where they are, unless very many
+    keys come for several partitions.
+    """
     ordering = request.task.table.ordering
-    order = f.col(quoted(ordering)).desc_nulls_last() if ordering in keyed.columns else f.lit(0)
-    rank = f.row_number().over(Window.partitionBy(_KEY).orderBy(order))
-    return keyed.withColumn(_FOUND, rank).filter(f.col(_FOUND) == 1).drop(_FOUND)
+    order = f.col(quoted(ordering)) if ordering in keyed.columns else f.lit(0)
+    newest = f.max(f.struct(order.alias("order"), f.col(_PATH).alias("partition")))["partition"]
+    is_tied = f.min(_PATH) != f.max(_PATH)
+    tied = keyed.groupBy(_KEY).agg(newest.alias(_FOUND), is_tied.alias(_MARK)).where(_MARK).drop(_MARK)
+    tied = tied.persist()
+    few = tied.count() <= _BROADCAST_KEYS
+    joined = keyed.join(f.broadcast(tied) if few else tied, _KEY, "left")
+    kept = joined.where(f.col(_FOUND).isNull() | (f.col(_FOUND) == f.col(_PATH)))
+    return kept.drop(_FOUND), (tied,)
 
 
 @dataclass(frozen=True, slots=True)
