@@ -28,6 +28,8 @@ from bench.workloads.serve import serve
 from bench.workloads.snapshot_read import snapshot_read
 from bench.workloads.switch import switch
 from bench.workloads.touched_groups import touched_groups
+from bench.workloads.unpartitioned import PERCENTS as UNPARTITIONED_PERCENTS
+from bench.workloads.unpartitioned import unpartitioned
 from bench.workloads.upsert import GROUPS, PERCENTS, upsert
 
 if TYPE_CHECKING:
@@ -156,6 +158,7 @@ def _workloads(data: Path, *, rows: int, groups: Sequence[int], cleaned: Version
             for number in groups
             for percent in PERCENTS
         ),
+        *(unpartitioned(session, data, rows=rows, percent=percent) for percent in UNPARTITIONED_PERCENTS),
         touched_groups(session, data, rows=rows),
         delete(session, data, rows=rows),
         overwrite(session, data, rows=rows),

@@ -25,6 +25,8 @@ class Prepared:
 
     folder: Path
     parts: Sequence[DataFrame]
+    groups_without_cities: int = 0
+    """Above 0: the table has no partitions, and each part adds so many file groups."""
 
     def plain(self) -> Path:
         def build(path: Path) -> None:
@@ -46,17 +48,17 @@ class Prepared:
 
     def holdfast(self) -> Path:
         def build(path: Path) -> None:
-            table = new_trips_table(path)
+            table = new_trips_table(path, partition_by=self._partition)
             for part in self.parts:
-                table.bulk_insert(_by_city(part))
+                table.bulk_insert(self._spread(part))
 
         return _once(self.folder / "holdfast", build)
 
     def buckets(self) -> Path:
-        """As `holdfast`, with as many buckets in each city as there are parts."""
+        """As `holdfast`, with as many buckets as file groups."""
 
         def build(path: Path) -> None:
-            table = new_trips_table(path)
+            table = new_trips_table(path, partition_by=self._partition)
             for part in self.parts:
                 table.upsert(part, options=self.bucket_options)
 
@@ -66,8 +68,15 @@ class Prepared:
     def bucket_options(self) -> dict[str, str]:
         return {
             "hoodie.index.type": "BUCKET",
-            "hoodie.bucket.index.num.buckets": str(len(self.parts)),
+            "hoodie.bucket.index.num.buckets": str(len(self.parts) * (self.groups_without_cities or 1)),
         }
+
+    @property
+    def _partition(self) -> str | None:
+        return None if self.groups_without_cities else PARTITION
+
+    def _spread(self, part: DataFrame) -> DataFrame:
+        return part.repartition(self.groups_without_cities) if self.groups_without_cities else _by_city(part)
 
 
 def prepared_trips(session: SparkSession, data: Path, *, rows: int, groups: int) -> Prepared:
@@ -82,9 +91,14 @@ def prepared_trips(session: SparkSession, data: Path, *, rows: int, groups: int)
             raise ValueError(f"{groups} file groups cannot be made of {CITIES} cities")
 
 
-def new_trips_table(path: Path) -> holdfast.Table:
+def prepared_without_partitions(session: SparkSession, data: Path, *, rows: int, groups: int) -> Prepared:
+    parts = (trips(session, data, rows=rows),)
+    return Prepared(data / f"tables-{rows}-{groups}-unpartitioned", parts, groups_without_cities=groups)
+
+
+def new_trips_table(path: Path, *, partition_by: str | None = PARTITION) -> holdfast.Table:
     return holdfast.create_table(
-        str(path), name="trips", record_key=KEY, partition_by=PARTITION, ordering=ORDERING
+        str(path), name="trips", record_key=KEY, partition_by=partition_by, ordering=ORDERING
     )
 
 

@@ -51,6 +51,15 @@ def test_an_upsert_with_every_index_leaves_the_rows_that_spark_and_deltalake_lea
     assert len(result.goals) == 3
 
 
+def test_an_upsert_without_partitions_changes_every_group_with_every_index(results):
+    from bench.workloads.unpartitioned import unpartitioned
+
+    result = results(unpartitioned, percent=10)
+
+    for index in ("SIMPLE", "BLOOM", "BUCKET"):
+        assert files_written(result, f"Holdfast {index}") == 64
+
+
 def test_an_upsert_of_one_group_writes_one_file(results):
     from bench.workloads.touched_groups import touched_groups
 
