@@ -32,6 +32,8 @@ class Changes:
     """Rows of this instant and of older ones are not among them."""
     snapshot: Snapshot
     """As of the end of the range, with those files alone that commits in the range wrote."""
+    has_older_rows: bool = True
+    """Whether these files may hold rows from before the range, too."""
 
 
 def changes(table: OpenTable, *, since: Moment, until: Moment | None = None) -> Changes:
@@ -50,7 +52,11 @@ def changes(table: OpenTable, *, since: Moment, until: Moment | None = None) -> 
     if end is not None and start > end:
         raise InvalidRequest("the range ends before it begins", since=start, until=end)
     found = snapshot(table, as_of=_settled(table, start) if end is None else end)
-    return Changes(start, replace(found, paths=_written_after(found.paths, start)))
+    is_younger = _are_written_after(found.paths, start)
+    paths = pa.array(found.paths, pa.string()).filter(is_younger).to_pylist()
+    first = None if found.are_first is None else found.are_first.filter(is_younger)
+    has_older_rows = first is None or not pc.all(first, min_count=0).as_py()
+    return Changes(start, replace(found, paths=paths, are_first=first), has_older_rows)
 
 
 def _settled(table: OpenTable, start: InstantTime) -> InstantTime | None:
@@ -103,9 +109,7 @@ def count_changes(store: Store, changes: Changes) -> int:
     return sum(part.num_rows for part in each_change(store, changes, schema))
 
 
-def _written_after(paths: list[str], since: InstantTime) -> list[str]:
-    """Leave out the files whose names say that an older commit wrote them."""
-    column = pa.array(paths, pa.string())
-    written = pc.struct_field(pc.extract_regex(column, BASE_FILE_PATTERN), "instant")
-    kept: list[str] = column.filter(pc.fill_null(pc.greater(written, since), True)).to_pylist()
-    return kept
+def _are_written_after(paths: list[str], since: InstantTime) -> pa.Array:
+    """False for the files whose names say that an older commit wrote them."""
+    parts = pc.extract_regex(pa.array(paths, pa.string()), BASE_FILE_PATTERN)
+    return pc.fill_null(pc.greater(pc.struct_field(parts, "instant"), since), True)

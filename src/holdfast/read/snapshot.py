@@ -5,10 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from holdfast.config.table import TableType
 from holdfast.errors import TableDamaged, UnknownInstant, UnsupportedTable
-from holdfast.model.instant import Instant, InstantTime, instant_time, time_at
+from holdfast.model.instant import Action, Instant, InstantTime, instant_time, time_at
 from holdfast.model.reports import Commit
 from holdfast.storage.store import Store
 from holdfast.table.opened import OpenTable
@@ -29,6 +30,8 @@ class Snapshot:
     paths: list[str]
     written_with: Mapping[InstantTime, str] = field(default_factory=dict)
     """Commit → the Avro schema its files were written with; the footers of other files tell theirs."""
+    are_first: pa.ChunkedArray | None = None
+    """Whether each file is known to be the first of its file group: all its rows are of its own commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,8 @@ def snapshot(table: OpenTable, *, as_of: Moment | None = None, read_optimized: b
 
 def _snapshot(table: OpenTable, timeline: Timeline, time: InstantTime | None) -> Snapshot:
     view = load_view(table.store, timeline).reaching(time)
-    paths = view.latest(time)["path"].to_pylist()
+    files = view.latest(time)
+    paths = files["path"].to_pylist()
     schema = table_schema(table, timeline, time)
     if schema is None and time is not None and view.has_archived:
         schema = schema_as_of(view.schemas, time)
@@ -82,7 +86,14 @@ def _snapshot(table: OpenTable, timeline: Timeline, time: InstantTime | None) ->
         raise TableDamaged(
             "no commit says what columns the table has", table=table.settings.name, file=paths[0]
         )
-    return Snapshot(schema, paths, view.schemas)
+    return Snapshot(schema, paths, view.schemas, _are_first(view.timeline, files))
+
+
+def _are_first(timeline: Timeline, files: pa.Table) -> pa.ChunkedArray:
+    # A replacecommit may be clustering, which writes rows of older commits into new file groups.
+    commits = [i.time for i in timeline.completed_commits if i.action is Action.COMMIT]
+    is_told = pc.is_in(files["instant"], pa.array(commits, pa.string()))
+    return pc.and_(is_told, pc.is_null(files["previous"]))
 
 
 def uris(store: Store, paths: list[str]) -> list[str]:

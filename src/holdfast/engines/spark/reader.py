@@ -4,10 +4,12 @@ The schema is given, so planning reads no footer of a commit on the active timel
 checked against its checksum.
 """
 
+from collections.abc import Sequence
 from functools import reduce
+from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as f
 
 from holdfast.engines.spark.inputs import spark_path
@@ -32,13 +34,13 @@ def read_frame(session: SparkSession, store: Store, snapshot: Snapshot, schema: 
 def read_changes_frame(session: SparkSession, store: Store, changes: Changes, schema: pa.Schema) -> DataFrame:
     """The scan leaves out row groups by their statistics, because the filter stands right above it."""
     frame = read_frame(session, store, changes.snapshot, schema)
-    return frame.where(f.col(COMMIT_TIME) > changes.since)
+    return frame.where(f.col(COMMIT_TIME) > changes.since) if changes.has_older_rows else frame
 
 
 def _frame(session: SparkSession, store: Store, scan: Scan, schema: pa.Schema) -> DataFrame:
     files = [spark_path(uri) for uri in uris(store, scan.paths)]
     reader = session.read.schema(spark_schema_of(scan.form)).option(_VERIFY_CHECKSUMS, "true")
-    frame = reader.parquet(*files)
+    frame = _of_files(session, reader, files)
     if scan.form == schema:
         return frame
     return frame.select(
@@ -47,6 +49,18 @@ def _frame(session: SparkSession, store: Store, scan: Scan, schema: pa.Schema) -
             for held, field in zip(scan.form, schema, strict=True)
         )
     )
+
+
+def _of_files(session: SparkSession, reader: DataFrameReader, files: Sequence[str]) -> DataFrame:
+    """As `reader.parquet(*files)`, with one call of the JVM instead of one for each file."""
+    in_jvm: Any = getattr(reader, "_jreader", None)
+    if in_jvm is None:  # The session is remote, and sends them together.
+        return reader.parquet(*files)
+    jvm: Any = session._jvm
+    frame: DataFrame = reader._df(
+        in_jvm.parquet(jvm.java.util.regex.Pattern.compile("\0").split("\0".join(files)))
+    )
+    return frame
 
 
 def _widened(column: Column, held: pa.DataType, kind: pa.DataType) -> Column:
