@@ -83,8 +83,10 @@ class View:
         if view is not self:
             return view.latest(as_of)
         newest = self.newest(as_of)
-        absent = newest["path"].filter(pc.invert(pc.is_in(newest["path"], self.listed)))
-        if len(absent) > 0:
+        # Looked for among the few that are newest, not among all there are.
+        found = pc.filter(self.listed, pc.is_in(self.listed, newest["path"].combine_chunks()))
+        if len(found) < len(newest):
+            absent = newest["path"].filter(pc.invert(pc.is_in(newest["path"], found)))
             raise self._incomplete(absent[0].as_py(), as_of)
         if as_of is not None:
             self._check_superseded(as_of)
