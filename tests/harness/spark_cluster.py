@@ -46,6 +46,7 @@ class Cluster:
             # Each thread has children of its own.
             for thread in Path(f"/proc/{worker}/task").iterdir()
             for pid in (thread / "children").read_text().split()
+            if _is_executor(pid)
         ]
 
     def workers_that_ran(self) -> int:
@@ -53,6 +54,14 @@ class Cluster:
         return sum(
             any("Running task" in log.read_text() for log in folder.rglob("stderr")) for folder in self.work
         )
+
+
+def _is_executor(pid: str) -> bool:
+    """A worker also starts helpers, of which one may stay as a process that has ended."""
+    try:
+        return b"ExecutorBackend" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except FileNotFoundError:
+        return False
 
 
 _HERE = {"SPARK_HOME": str(SPARK_HOME), "SPARK_LOCAL_IP": "127.0.0.1"}
