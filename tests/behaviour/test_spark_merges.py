@@ -15,6 +15,7 @@ import holdfast
 from harness.checker import check_at_rest
 from harness.hudi_reader import check_alike, hudi_snapshot
 from holdfast.config.write import WriteSettings
+from holdfast.engines.spark import routing
 from holdfast.engines.spark.keys import bucket_of_row, partition_path_of, record_key_of
 from holdfast.engines.spark.routing import routed
 from holdfast.engines.spark.types import spark_schema_of
@@ -456,7 +457,8 @@ def test_records_are_found_again_by_keys_and_partitions_of_every_type(spark, tmp
 
     twins.write("upsert", rows)
     assert twins.write("upsert", rows, options).records_updated == longest
-    assert twins.write("delete", rows.slice(0, 3), options).records_deleted == 3
+    keys = rows.slice(0, 3).select(["id", "city"])
+    assert twins.write("delete", keys, options).records_deleted == 3
 
 
 def test_a_record_whose_key_columns_are_all_null_is_refused(spark, tmp_path):
@@ -586,6 +588,28 @@ def test_with_a_global_index_only_partitions_that_share_a_key_are_joined(spark, 
 
     commit = twins.write("upsert", table_of(moved), options)
     assert (commit.records_updated, commit.records_inserted, commit.records_deleted) == (2, 2, 1)
+
+
+@pytest.mark.parametrize("index", ["SIMPLE", "GLOBAL_SIMPLE"])
+def test_keys_that_are_too_many_for_every_task_are_joined_all_the_same(spark, tmp_path, monkeypatch, index):
+    monkeypatch.setattr(routing, "_BROADCAST_KEYS", 0)
+    monkeypatch.setattr(routing, "_BROADCAST_MARKS", 0)
+    twins = Twins(spark, tmp_path)
+    made_of_many(twins, 4, 50)
+    options = {INDEX: index, MAX_FILE: "2048"}
+    rows = table_of(
+        [
+            *[("lima-0-001", "lima", 11, 2.0), ("lima-3-002", "lima", 9, 2.0), ("new", "lima", 1, 2.0)],
+            # With a global index the first moves, and of the new key one stays.
+            *[("lima-0-001", "oslo", 12, 3.0), ("new", "oslo", 2, 3.0)],
+        ]
+    )
+
+    commit = twins.write("upsert", rows, options)
+    counts = (commit.records_updated, commit.records_inserted, commit.records_deleted)
+    assert counts == ((1, 3, 0) if index == "SIMPLE" else (0, 2, 1))
+    keys = rows.slice(0, 3).select(["id", "city"])
+    assert twins.write("delete", keys, options).records_deleted == 3
 
 
 def test_new_rows_of_one_partition_are_spread_over_many_files(spark, tmp_path):

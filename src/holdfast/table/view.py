@@ -84,9 +84,9 @@ class View:
             return view.latest(as_of)
         newest = self.newest(as_of)
         # Looked for among the few that are newest, not among all there are.
-        found = pc.filter(self.listed, pc.is_in(self.listed, newest["path"].combine_chunks()))
-        if len(found) < len(newest):
-            absent = newest["path"].filter(pc.invert(pc.is_in(newest["path"], found)))
+        there = self.listed.filter(pc.is_in(self.listed, newest["path"].combine_chunks())).unique()
+        if len(there) < len(newest):
+            absent = newest["path"].filter(pc.invert(pc.is_in(newest["path"], there)))
             raise self._incomplete(absent[0].as_py(), as_of)
         if as_of is not None:
             self._check_superseded(as_of)
