@@ -47,6 +47,8 @@ class Load:
     """Added to the ordering of every row."""
     keeps_changes: bool = False
     """Whether changes of the new table will be asked for: some must know it beforehand."""
+    has_many_cities: bool = False
+    """Whether there are too many to keep a file open for each of them."""
 
     def frame(self, session: SparkSession) -> DataFrame:
         rows = session.read.parquet(self.path)

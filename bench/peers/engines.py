@@ -311,6 +311,9 @@ class Iceberg:
             ("write.target-file-size-bytes", str(FILE_BYTES)),
         ):
             writer = writer.tableProperty(name, value)
+        if rows.has_many_cities:
+            # By default the writers keep a file open for each, which does not fit into the heap.
+            writer = writer.tableProperty("write.spark.fanout.enabled", "false")
         writer.create()
 
     def append(self, table: str, rows: Load) -> None:

@@ -591,8 +591,7 @@ def test_with_a_global_index_only_partitions_that_share_a_key_are_joined(spark, 
 
 @pytest.mark.parametrize("index", ["SIMPLE", "GLOBAL_SIMPLE"])
 def test_keys_that_are_too_many_for_every_task_are_joined_all_the_same(spark, tmp_path, monkeypatch, index):
-    monkeypatch.setattr(routing, "_BROADCAST_KEYS", 0)
-    monkeypatch.setattr(routing, "_BROADCAST_MARKS", 0)
+    monkeypatch.setattr(routing, "_BROADCAST_SHARE", 0)
     twins = Twins(spark, tmp_path)
     made_of_many(twins, 4, 50)
     options = {INDEX: index, MAX_FILE: "2048"}
@@ -609,6 +608,37 @@ def test_keys_that_are_too_many_for_every_task_are_joined_all_the_same(spark, tm
     assert counts == ((1, 3, 0) if index == "SIMPLE" else (0, 2, 1))
     keys = rows.slice(0, 3).select(["id", "city"])
     assert twins.write("delete", keys, options).records_deleted == 3
+
+
+@pytest.mark.parametrize(
+    ("looks", "is_clear"),
+    [(lambda key: f.regexp_replace(key, "^x", ""), True), (lambda key: f.substring(key, -3, 3), False)],
+    ids=["new ones like stored ones", "stored ones of several files"],
+)
+def test_keys_with_the_same_hash_are_told_apart(spark, tmp_path, monkeypatch, looks, is_clear):
+    monkeypatch.setattr(routing, "_mark", lambda: f.xxhash64(looks(f.col("_holdfast_key"))))
+    by_key = []
+    located = routing._located
+    monkeypatch.setattr(routing, "_located", lambda *given: by_key.append(given) or located(*given))
+    twins = Twins(spark, tmp_path)
+    made_of_many(twins, 4, 50)
+    made_of_many(twins, 4, 50, city="oslo")
+    options = {INDEX: "SIMPLE", MAX_FILE: "2048"}
+    rows = table_of(
+        [
+            *[("lima-0-001", "lima", 11, 2.0), ("lima-3-002", "lima", 9, 2.0)],
+            ("oslo-1-001", "oslo", 11, 2.0),
+            # New ones like a stored key of this partition, that comes or not, of another one, and like none.
+            *[("xlima-0-001", "lima", 11, 2.0), ("xlima-0-009", "lima", 11, 2.0)],
+            *[("xlima-0-003", "oslo", 11, 2.0), ("xlima-0-004", "rome", 11, 2.0), ("777", "lima", 11, 2.0)],
+        ]
+    )
+
+    commit = twins.write("upsert", rows, options)
+    assert (commit.records_updated, commit.records_inserted) == (2, 5)
+    assert bool(by_key) is not is_clear
+    assert twins.write("upsert", rows, options).records_inserted == 0
+    assert twins.write("delete", rows.slice(2), options).records_deleted == 6
 
 
 def test_new_rows_of_one_partition_are_spread_over_many_files(spark, tmp_path):
@@ -630,7 +660,11 @@ def test_new_rows_of_one_partition_are_spread_over_many_files(spark, tmp_path):
 
 @classic
 @pytest.mark.parametrize("operation", ["upsert", "delete", "insert"])
-@pytest.mark.parametrize("options", [*ROUTES.values(), MOVING], ids=[*ROUTES, "to where the key is"])
+@pytest.mark.parametrize(
+    "options",
+    [*ROUTES.values(), MOVING, {INDEX: "SIMPLE", MAX_FILE: "2048"}],
+    ids=[*ROUTES, "to where the key is", "by file group"],
+)
 def test_rows_are_shuffled_once_and_only_keys_come_to_the_driver(spark, tmp_path, operation, options):
     table = holdfast.create_table(str(tmp_path), name="trips", record_key="id", partition_by="city")
     rows = table_of([(f"r{number}", ("lima", "oslo")[number % 2], 10, 1.0) for number in range(50)])

@@ -7,9 +7,11 @@ base files first, and a slot is one file group. With a global index Spark
 first looks for partitions that share a key; these are treated in that way.
 
 Rows travel twice only where the keys to be joined are too many to be sent to
-every task: an ordinary join gathers the rows by key first.
+every task, which are two million for each GB of heap, or one with a global
+index: an ordinary join gathers the rows by key first.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -21,6 +23,7 @@ from holdfast.config.write import IndexType
 from holdfast.engines.spark.footers import asked_footers, index_report
 from holdfast.engines.spark.keys import bucket_of_row, partition_path_of, quoted, record_key_of
 from holdfast.engines.spark.reader import read_frame
+from holdfast.engines.spark.session import heap_bytes
 from holdfast.files.key_footer import Verdict
 from holdfast.files.meta_columns import FILE_NAME, PARTITION_PATH, RECORD_KEY
 from holdfast.model.reports import IndexReport
@@ -41,8 +44,11 @@ _ACTIONS = "array<struct<target:string,removes:boolean>>"
 
 TASKS_PER_CORE = 4
 """So many that a core which was given the small ones does not idle long."""
-_BROADCAST_KEYS = 1_000_000
-_BROADCAST_MARKS = 2_000_000
+_BROADCAST_SHARE = 0.4
+"""What part of the heap may go to keys that every task gets."""
+_BROADCAST_MAX = 6 << 30
+_MARK_BYTES, _KEY_BYTES = 200, 400
+"""What a hash and a key take there, with where they were found."""
 _SLICES_MAX = 65_536
 
 
@@ -78,7 +84,10 @@ def routed(rows: DataFrame, counts: Mapping[str, int], table: OpenTable, request
     asked = _asked(keyed.where(_is_in(crowded)), candidates, table, request)
     # Rows of new partitions need no look-up, but can be spread in the same way.
     crowded |= counts.keys() - request.groups.keys()
-    route = _located(keyed, counts, crowded, _may_match(asked), table, request)
+    candidates = _may_match(asked)
+    route = _marked(keyed, counts, crowded, candidates, table, request) or _located(
+        keyed, counts, crowded, candidates, table, request
+    )
     return replace(route, index=index_report(asked.values()))
 
 
@@ -182,6 +191,18 @@ def parallelism(session: SparkSession) -> int:
     return max(1, slices.count())
 
 
+def _fits(session: SparkSession, count: int, bytes_each: int) -> bool:
+    """Whether so many keys can be sent to every task."""
+    return count * bytes_each <= min(_BROADCAST_SHARE * heap_bytes(session), _BROADCAST_MAX)
+
+
+def _computed(frame: DataFrame) -> DataFrame:
+    """Cached and there: Spark gives what it sends to every task five minutes, which rows may take to make."""
+    cached = frame.persist()
+    cached.count()
+    return cached
+
+
 def _says_partition(rows: DataFrame, request: MergeRequest) -> bool:
     return set(request.task.table.partition_by) <= set(rows.columns)
 
@@ -208,7 +229,7 @@ def _newest_partition_of_each_key(
     is_tied = f.min(_PATH) != f.max(_PATH)
     tied = keyed.groupBy(_KEY).agg(newest.alias(_FOUND), is_tied.alias(_MARK)).where(_MARK).drop(_MARK)
     tied = tied.persist()
-    few = tied.count() <= _BROADCAST_KEYS
+    few = _fits(keyed.sparkSession, tied.count(), _KEY_BYTES)
     joined = keyed.join(f.broadcast(tied) if few else tied, _KEY, "left")
     kept = joined.where(f.col(_FOUND).isNull() | (f.col(_FOUND) == f.col(_PATH)))
     return kept.drop(_FOUND), (tied,)
@@ -231,12 +252,12 @@ def _ties(keyed: DataFrame, counts: Mapping[str, int], hits: DataFrame | None = 
     look alike tie two partitions for nothing.
     """
     mark = f.xxhash64(_KEY).alias(_MARK)
-    marks = keyed.select(mark, _PATH).persist()
+    marks = _computed(keyed.select(mark, _PATH))
     try:
         met = marks.select(_MARK, f.col(_PATH).alias("partition"), f.lit(True).alias("is_in_batch"))
         if hits is not None:
             met = met.union(hits.select(mark, "partition", f.lit(False)))
-        is_small = sum(counts.values()) <= _BROADCAST_MARKS
+        is_small = _fits(keyed.sparkSession, sum(counts.values()), _MARK_BYTES)
         tied = met.join(f.broadcast(marks) if is_small else marks, _MARK)
         tied = tied.where(f.col("partition") != f.col(_PATH))
         both = f.explode(f.array("partition", _PATH)).alias("partition")
@@ -248,6 +269,54 @@ def _ties(keyed: DataFrame, counts: Mapping[str, int], hits: DataFrame | None = 
 
 def _is_in(partitions: frozenset[str]) -> Column:
     return f.col(_PATH).isin(*partitions)
+
+
+def _marked(
+    rows: DataFrame,
+    counts: Mapping[str, int],
+    partitions: frozenset[str],
+    candidates: Sequence[FileGroup],
+    table: OpenTable,
+    request: MergeRequest,
+) -> Routed | None:
+    """As `_located`, for keys that stay in their partitions: by hashes, which take far less memory.
+
+    A new key that looks like one of its partition goes into the file group of
+    that one, which is as good as any. None if stored keys of several file
+    groups look alike, or the keys are too many even so.
+    """
+    coming = {path: count for path, count in counts.items() if path in partitions}
+    session = rows.sparkSession
+    if not _fits(session, sum(coming.values()), _MARK_BYTES):
+        return None
+    mark = _mark().alias(_MARK)
+    numbered = [(number, group.partition, group.path) for number, group in enumerate(candidates)]
+    files = session.createDataFrame(numbered, f"{_FOUND} int, {_PATH} string, {TARGET} string")
+    hits = _hits(session, candidates, table, request).select(mark, f.col("target").alias(TARGET))
+    marks = _computed(rows.where(_is_in(partitions)).select(mark))
+    try:
+        matched = hits.join(f.broadcast(marks), _MARK, "left_semi").join(f.broadcast(files), TARGET)
+        look_alike = (f.min(_FOUND) != f.max(_FOUND)).alias(_ACTION)
+        found = matched.groupBy(_MARK).agg(f.min(_FOUND).alias(_FOUND), look_alike)
+        found = found.coalesce(TASKS_PER_CORE * parallelism(session)).persist()
+        said = found.groupBy(_FOUND).agg(f.count("*"), f.max(_ACTION)).collect()
+    finally:
+        marks.unpersist()
+    known = Counter[str]()
+    for number, count, is_unclear in said:
+        if is_unclear:
+            found.unpersist()
+            return None
+        known[candidates[number].partition] += count
+    new = {path: count - known[path] for path, count in coming.items()}
+    spread = _spread(new if not request.removes else {}, request)
+    joined = rows.withColumn(_MARK, mark).join(f.broadcast(found.drop(_ACTION)), _MARK, "left").drop(_MARK)
+    joined = _with_targets(joined.join(f.broadcast(files), [_FOUND, _PATH], "left"), spread)
+    is_new = _is_in(partitions) & f.col(TARGET).isNull()
+    chosen = f.when(is_new, f.coalesce(_chosen_target(), f.lit(""))).otherwise(f.col(TARGET))
+    placed = joined.where(~(is_new & _removal(rows, request))).withColumn(TARGET, chosen)
+    slots = len(candidates) + sum(map(len, spread.values())) + len(counts)
+    return Routed(_with_slot(placed, _slot_of_target()), slots, IndexReport(), held=(found,))
 
 
 def _located(
@@ -266,8 +335,9 @@ def _located(
     match = [_KEY] if _is_global(request) else [_KEY, _PATH]
     has_path = _says_partition(rows, request)
     asking = [count for path, count in counts.items() if path in partitions or not has_path]
-    few = sum(asking) <= _BROADCAST_KEYS
+    few = _fits(rows.sparkSession, sum(asking), _KEY_BYTES)
     keys = (rows.where(_is_in(partitions)) if has_path else rows).select(*match)
+    keys = _computed(keys) if few else keys
     hits = _hits(rows.sparkSession, candidates, table, request)
     matched = hits.join(f.broadcast(keys) if few else keys, match, "left_semi")
     hit = f.struct("target", "partition", "stored")
@@ -277,14 +347,10 @@ def _located(
         found = matched.groupBy(*match).agg(f.collect_list(hit).alias(_FOUND)).coalesce(tasks)
     else:
         found = matched.select(*match, f.array(hit).alias(_FOUND))
-    found = found.persist()
+    found = _computed(found)
     joined = rows.join(f.broadcast(found) if few else found, match, "left")
     coming = {path: count for path, count in counts.items() if path in partitions}
-    new = _new_rows(found, coming) if not request.removes else {}
-    spread = {
-        path: insertion_targets(request.groups.get(path, ()), n, request.task.write)
-        for path, n in new.items()
-    }
+    spread = _spread(_new_rows(found, coming) if not request.removes else {}, request)
     joined = _with_targets(joined, spread)
     actions = _actions(rows, request)
     if has_path:
@@ -294,13 +360,21 @@ def _located(
     placed = placed.withColumn(TARGET, f.col(_ACTION)["target"]).withColumn(
         REMOVES, f.col(_ACTION)["removes"]
     )
-    slot = (
+    slots = len(candidates) + sum(map(len, spread.values())) + len(counts)
+    return Routed(_with_slot(placed, _slot_of_target()), slots, IndexReport(), held=(found, keys))
+
+
+def _mark() -> Column:
+    """What stands for a key and its partition."""
+    return f.xxhash64(_KEY, _PATH)
+
+
+def _slot_of_target() -> Column:
+    return (
         f.when(f.col(TARGET).isNull(), f.xxhash64(_PATH))
         .when(f.col(TARGET) == "", f.xxhash64(_PATH, _choice()))
         .otherwise(f.xxhash64(TARGET))
     )
-    slots = len(candidates) + sum(map(len, spread.values())) + len(counts)
-    return Routed(_with_slot(placed, slot), slots, IndexReport(), held=(found,))
 
 
 def _hits(
@@ -328,7 +402,15 @@ def _new_rows(found: DataFrame, counts: Mapping[str, int]) -> dict[str, int]:
     """About how many rows of each partition are new."""
     partition = f.col(_FOUND)[0]["partition"]
     known = {row[0]: row[1] for row in found.groupBy(partition).count().toLocalIterator()}
-    return {path: max(1, count - known.get(path, 0)) for path, count in counts.items()}
+    return {path: count - known.get(path, 0) for path, count in counts.items()}
+
+
+def _spread(new: Mapping[str, int], request: MergeRequest) -> dict[str, list[str]]:
+    """Among which base files so many new rows of each partition are spread."""
+    return {
+        path: insertion_targets(request.groups.get(path, ()), max(1, count), request.task.write)
+        for path, count in new.items()
+    }
 
 
 def _with_targets(rows: DataFrame, spread: Mapping[str, list[str]]) -> DataFrame:
@@ -354,9 +436,7 @@ def _actions(rows: DataFrame, request: MergeRequest) -> Column:
     """What is done with a row: pairs of a base file and whether the row only removes its key there."""
     nothing = f.array().cast(_ACTIONS)
     chosen = _action(f.coalesce(_chosen_target(), f.lit("")), removes=False)
-    removes = f.lit(request.removes)
-    if has_removals(request.task.schema) and IS_DELETED in rows.columns and not request.removes:
-        removes = f.coalesce(f.col(IS_DELETED), f.lit(False))
+    removes = _removal(rows, request)
     moves = _is_global(request) and request.task.write.moves_records and not request.removes
     leaves = (lambda x: (x["partition"] != f.col(_PATH)) & ~removes) if moves else (lambda x: f.lit(False))
     wins = _wins(request)
@@ -368,6 +448,13 @@ def _actions(rows: DataFrame, request: MergeRequest) -> Column:
     ).otherwise(
         f.concat(known.cast(_ACTIONS), f.when(is_new, f.array(chosen).cast(_ACTIONS)).otherwise(nothing))
     )
+
+
+def _removal(rows: DataFrame, request: MergeRequest) -> Column:
+    """Whether a row takes its key away."""
+    if has_removals(request.task.schema) and IS_DELETED in rows.columns and not request.removes:
+        return f.coalesce(f.col(IS_DELETED), f.lit(False))
+    return f.lit(request.removes)
 
 
 def _action(target: Column, *, removes: bool) -> Column:

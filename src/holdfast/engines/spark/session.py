@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from holdfast.engines.spark.java import require_java
 
 _WORKER_PYTHON = "PYSPARK_PYTHON"
+_DEFAULT_HEAP = 1 << 30
 
 
 def local_session(app_name: str, *, master: str = "local[*]") -> SparkSession:
@@ -44,6 +45,17 @@ def session_at(app_name: str, address: str) -> SparkSession:
     require_java()
     session: SparkSession = builder.master(address).getOrCreate()
     return session
+
+
+def heap_bytes(session: SparkSession) -> int:
+    """The heap of the driver or of an executor, whichever is smaller."""
+    context = getattr(session, "_sc", None)
+    if context is None:
+        return _DEFAULT_HEAP  # A server of Spark Connect does not tell.
+    driver = int(context._jvm.java.lang.Runtime.getRuntime().maxMemory())
+    if context.master.startswith("local"):
+        return driver
+    return min(driver, int(context._jsc.sc().executorMemory()) << 20)
 
 
 @contextmanager
