@@ -7,6 +7,7 @@ import re
 from decimal import Decimal
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pyspark
 import pytest
 from pyspark.sql import functions as f
@@ -19,7 +20,7 @@ from holdfast.engines.spark import routing
 from holdfast.engines.spark.keys import bucket_of_row, partition_path_of, record_key_of
 from holdfast.engines.spark.routing import routed
 from holdfast.engines.spark.types import spark_schema_of
-from holdfast.errors import InvalidRequest, SchemaMismatch
+from holdfast.errors import InvalidRequest, SchemaMismatch, TableDamaged
 from holdfast.files.partition_column import partition_column
 from holdfast.model.instant import Action
 from holdfast.table.view import load_view
@@ -639,6 +640,20 @@ def test_keys_with_the_same_hash_are_told_apart(spark, tmp_path, monkeypatch, lo
     assert bool(by_key) is not is_clear
     assert twins.write("upsert", rows, options).records_inserted == 0
     assert twins.write("delete", rows.slice(2), options).records_deleted == 6
+
+
+def test_a_file_whose_rows_name_another_one_is_damaged(spark, tmp_path):
+    twins = Twins(spark, tmp_path)
+    made_of_many(twins, 4, 50)
+    found = {path: pq.read_table(path, partitioning=None) for path in twins.by_spark.files()}
+    path, rows = next(one for one in found.items() if "lima-0-001" in one[1]["id"].to_pylist())
+    names = pa.array(["other.parquet"] * rows.num_rows)
+    at = rows.schema.get_field_index("_hoodie_file_name")
+    pq.write_table(rows.set_column(at, rows.schema.field(at), names), path)
+
+    new = frame_of(spark, table_of([("lima-0-001", "lima", 11, 2.0)]))
+    with pytest.raises(TableDamaged, match=r"another file.*other\.parquet"):
+        twins.by_spark.upsert(new, options={INDEX: "SIMPLE", MAX_FILE: "2048"})
 
 
 def test_new_rows_of_one_partition_are_spread_over_many_files(spark, tmp_path):

@@ -282,8 +282,8 @@ def _marked(
     """As `_located`, for keys that stay in their partitions: by hashes, which take far less memory.
 
     A new key that looks like one of its partition goes into the file group of
-    that one, which is as good as any. None if stored keys of several file
-    groups look alike, or the keys are too many even so.
+    that one, which is as good as any. None if stored keys of several files
+    look alike, or the keys are too many even so.
     """
     coming = {path: count for path, count in counts.items() if path in partitions}
     session = rows.sparkSession
@@ -295,18 +295,18 @@ def _marked(
     hits = _hits(session, candidates, table, request).select(mark, f.col("target").alias(TARGET))
     marks = _computed(rows.where(_is_in(partitions)).select(mark))
     try:
-        matched = hits.join(f.broadcast(marks), _MARK, "left_semi").join(f.broadcast(files), TARGET)
-        look_alike = (f.min(_FOUND) != f.max(_FOUND)).alias(_ACTION)
-        found = matched.groupBy(_MARK).agg(f.min(_FOUND).alias(_FOUND), look_alike)
+        matched = hits.join(f.broadcast(marks), _MARK, "left_semi").join(f.broadcast(files), TARGET, "left")
+        is_unclear = (f.min(_FOUND) != f.max(_FOUND)) | (f.count(_FOUND) < f.count("*"))
+        found = matched.groupBy(_MARK).agg(f.min(_FOUND).alias(_FOUND), is_unclear.alias(_ACTION))
         found = found.coalesce(TASKS_PER_CORE * parallelism(session)).persist()
         said = found.groupBy(_FOUND).agg(f.count("*"), f.max(_ACTION)).collect()
     finally:
         marks.unpersist()
+    if any(is_unclear for _, _, is_unclear in said):
+        found.unpersist()
+        return None
     known = Counter[str]()
-    for number, count, is_unclear in said:
-        if is_unclear:
-            found.unpersist()
-            return None
+    for number, count, _ in said:
         known[candidates[number].partition] += count
     new = {path: count - known[path] for path, count in coming.items()}
     spread = _spread(new if not request.removes else {}, request)
