@@ -81,6 +81,8 @@ class Workload:
     goals: tuple[Goal, ...] = ()
     set_up: Callable[[Path], Scene]
     """Untimed. Gets a folder that stays until the last round has ended."""
+    is_short: bool = False
+    """Whether it takes about a second: few rounds of that say little."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

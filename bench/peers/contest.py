@@ -35,6 +35,15 @@ class Size:
     killed_tasks: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rounds:
+    """How many count."""
+
+    all: int
+    short: int
+    """Of tasks that take about a second, if that is more."""
+
+
 @dataclass(frozen=True, slots=True)
 class Contest:
     """All workloads with all peers; one that a peer cannot do goes on without it."""
@@ -80,12 +89,12 @@ class Contest:
         shutil.rmtree(workspace)
         self.console.print(f"{workload.name}: prepared")
 
-    def measure(self, rounds: int, results: Path, machine: Machine, workload: Workload) -> None:
+    def measure(self, rounds: Rounds, results: Path, machine: Machine, workload: Workload) -> None:
         with self.console.status(workload.name) as status:
             result = run_workload(
                 workload,
                 ReportedMeter(),
-                rounds=rounds,
+                rounds=max(rounds.all, rounds.short if workload.is_short else 1),
                 workspace=self.arena.workspace,
                 settle=os.sync,
                 announce=lambda step: status.update(f"{workload.name}: {step}"),

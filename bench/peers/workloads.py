@@ -128,7 +128,8 @@ def delete(arena: Arena, rows: Rows) -> Workload:
 
 
 def overwrite(arena: Arena, rows: Rows) -> Workload:
-    return _change(arena, rows, "overwrite one partition", "overwrite", rows.one_city)
+    change = _change(arena, rows, "overwrite one partition", "overwrite", rows.one_city)
+    return replace(change, is_short=True)
 
 
 def snapshot_read(arena: Arena, rows: Rows) -> Workload:
@@ -141,7 +142,7 @@ def snapshot_read(arena: Arena, rows: Rows) -> Workload:
         ]
         return Scene(tuple(variants), {"rows": rows.count})
 
-    return _workload(arena, "snapshot read", set_up)
+    return _workload(arena, "snapshot read", set_up, is_short=True)
 
 
 def time_travel(arena: Arena, rows: Rows) -> Workload:
@@ -156,7 +157,7 @@ def time_travel(arena: Arena, rows: Rows) -> Workload:
             variants.append(arena.variant(peer, act, begins_with=base, check=_value))
         return Scene(tuple(variants), {"rows": rows.count})
 
-    return _workload(arena, "time travel", set_up)
+    return _workload(arena, "time travel", set_up, is_short=True)
 
 
 def change_read(arena: Arena, rows: Rows) -> Workload:
@@ -172,7 +173,7 @@ def change_read(arena: Arena, rows: Rows) -> Workload:
             variants.append(arena.variant(peer, act, begins_with=base, check=_value))
         return Scene(tuple(variants), {"rows": rows.count, "commits": len(rows.parts)})
 
-    return _workload(arena, "change read", set_up)
+    return _workload(arena, "change read", set_up, is_short=True)
 
 
 def undo(arena: Arena, rows: Rows) -> Workload:
@@ -187,7 +188,7 @@ def undo(arena: Arena, rows: Rows) -> Workload:
             variants.append(arena.variant(peer, act, begins_with=base))
         return Scene(tuple(variants), {"rows": rows.count})
 
-    return _workload(arena, "undo the last commit", set_up)
+    return _workload(arena, "undo the last commit", set_up, is_short=True)
 
 
 def reclaim(arena: Arena, rows: Rows, *, groups: int, versions: int) -> Workload:
@@ -230,7 +231,7 @@ def recovery(arena: Arena, rows: Rows, *, tasks: int) -> Workload:
             variants.append(arena.variant(peer, act, begins_with=killed, check=check))
         return Scene(tuple(variants), {"rows": rows.count, "files": tasks * CITIES})
 
-    return _workload(arena, "recover from a killed writer", set_up)
+    return _workload(arena, "recover from a killed writer", set_up, is_short=True)
 
 
 def _change(
@@ -261,11 +262,12 @@ def _workload(
     *,
     hudi: float = 1.0,
     others: float = 1.1,
+    is_short: bool = False,
 ) -> Workload:
     wanted = {HUDI: hudi, HUDI_BARE: hudi, DELTA: others, ICEBERG: others}
     there = {peer.name for peer in arena.peers}
     goals = [Goal(OURS, most, compared_with=peer) for peer, most in wanted.items() if peer in there]
-    return Workload(name=name, limit=OURS, goals=tuple(goals), set_up=set_up)
+    return Workload(name=name, limit=OURS, goals=tuple(goals), set_up=set_up, is_short=is_short)
 
 
 def _asking(arena: Arena, peer: Peer, verb: str, **needs: Any) -> Callable[[], Answer]:

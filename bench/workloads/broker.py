@@ -93,7 +93,7 @@ def broker(name: str, *, rows: int, segments: int = 8) -> Workload:
 
         def repeated(variant: str, ask: Callable[[], list[Any]]) -> Variant:
             def run(_: Path) -> None:
-                for _ in range(_REPEATS):
+                for _number in range(_REPEATS):
                     answers[variant] = ask()
 
             return Variant(variant, run, check=lambda _: _plain(answers[variant]))

@@ -40,7 +40,10 @@ if os.fork() == 0:
     {BURNING}
     time.sleep(0.5)
     os._exit(0)
-time.sleep(1.3)
+try:
+    os.wait()
+except ChildProcessError:
+    time.sleep(0.3)
 '''
 subprocess.run([sys.executable, "-c", DAEMON], check=True)
 """
