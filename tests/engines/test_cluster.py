@@ -34,6 +34,10 @@ table = holdfast.create_table(sys.argv[2], name="trips", record_key="id", partit
 first = table.bulk_insert(rows)
 second = table.upsert(rows.where("ts < 100").selectExpr("id", "city", "ts + 5000 ts", "fare + 1 fare"))
 assert (second.records_updated, second.records_inserted) == (100, 0), second
+# Partitions that are too large for one task: keys are sent to all.
+small = {"hoodie.parquet.max.file.size": "2048"}
+third = table.upsert(rows.where("ts < 50").selectExpr("id", "city", "ts + 6000 ts", "fare"), options=small)
+assert (third.records_updated, third.records_inserted) == (50, 0), third
 assert table.read(spark).count() == 1000
 assert table.read(spark).where("ts >= 5000").count() == 100
 assert table.read(spark, as_of=first.instant).where("ts >= 5000").count() == 0
