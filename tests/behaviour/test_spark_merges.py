@@ -5,6 +5,7 @@ import os
 import random
 import re
 from decimal import Decimal
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -653,6 +654,17 @@ def test_a_file_whose_rows_name_another_one_is_damaged(spark, tmp_path):
 
     new = frame_of(spark, table_of([("lima-0-001", "lima", 11, 2.0)]))
     with pytest.raises(TableDamaged, match=r"another file.*other\.parquet"):
+        twins.by_spark.upsert(new, options={INDEX: "SIMPLE", MAX_FILE: "2048"})
+
+
+def test_a_file_that_cannot_be_read_when_keys_are_looked_for_is_named(spark, tmp_path):
+    twins = Twins(spark, tmp_path)
+    made_of_many(twins, 4, 50)
+    path = twins.by_spark.files()[0]
+    Path(path).write_bytes(b"x" * Path(path).stat().st_size)
+
+    new = frame_of(spark, table_of([("lima-0-001", "lima", 11, 2.0)]))
+    with pytest.raises(TableDamaged, match=f"cannot be read.*{Path(path).name}"):
         twins.by_spark.upsert(new, options={INDEX: "SIMPLE", MAX_FILE: "2048"})
 
 

@@ -18,13 +18,14 @@ from pyspark.sql import types as spark
 
 from holdfast.config.key_generators import PartitionType
 from holdfast.config.table import TableSettings
+from holdfast.engines.spark.inputs import FAILURES
 from holdfast.engines.spark.jobs import Jobs
 from holdfast.engines.spark.keys import partition_path_of, quoted
 from holdfast.engines.spark.routing import TASKS_PER_CORE, parallelism, routed
 from holdfast.engines.spark.session import own_interpreter
 from holdfast.engines.spark.tasks import run_tasks
 from holdfast.engines.spark.types import arrow_schema_of
-from holdfast.errors import InvalidRequest
+from holdfast.errors import InvalidRequest, TableDamaged
 from holdfast.files.partition_column import partition_column
 from holdfast.format.commits import WriteStat
 from holdfast.format.partition_paths import check_partition_path
@@ -85,7 +86,11 @@ class SparkRows:
                 by_partition = _says_partition(self.frame, request.task.table)
                 counts = _checked_counts(self.frame, request.task.table, by_partition=by_partition)
             sized = _sized(request, counts, table.store)
-            route = routed(self.frame, counts, table, sized)
+            try:
+                route = routed(self.frame, counts, table, sized)
+            except FAILURES as error:
+                _check_undamaged(request, error)
+                raise
             for frame in route.held:
                 stack.callback(frame.unpersist)
             tasks = request.task.write.parallelism or min(route.slots, TASKS_PER_CORE * parallelism(session))
@@ -98,6 +103,15 @@ class SparkRows:
 
     def cancel(self) -> None:
         self.jobs.cancel(self.frame.sparkSession)
+
+
+def _check_undamaged(request: MergeRequest, error: Exception) -> None:
+    """`TableDamaged` if Spark could not read a base file when it looked for keys."""
+    said = str(error)
+    for members in request.groups.values():
+        for group in members if "FAILED_READ_FILE" in said else ():
+            if group.path.rpartition("/")[2] in said:
+                raise TableDamaged("a data file cannot be read", file=group.path) from error
 
 
 class _Told(msgspec.Struct, frozen=True, omit_defaults=True):
