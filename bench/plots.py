@@ -1,13 +1,18 @@
 """Plots: what was measured, as PNG files."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
 
 _INCHES = 4.5
 _PIXELS_PER_INCH = 110
+_MARKERS = "oDs^vP"
+_WHOLE = 100
+"""From here on numbers are shown without decimals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +24,10 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class Numbers:
     label: str
     values: Mapping[str, float]
-    """One number for each panel; one that was not measured is left out."""
+    """By what they are of; one that was not measured is left out."""
 
 
 def plot_growth(path: Path, curves: Sequence[Curve]) -> None:
@@ -40,17 +45,43 @@ def plot_growth(path: Path, curves: Sequence[Curve]) -> None:
     figure.savefig(path, dpi=_PIXELS_PER_INCH)
 
 
-def plot_bars(path: Path, title: str, bars: Sequence[Bar]) -> None:
+def plot_bars(path: Path, title: str, variants: Sequence[Numbers]) -> None:
     """One panel for each quantity, one bar for each variant."""
-    panels = list(dict.fromkeys(panel for bar in bars for panel in bar.values))
-    height = 1.2 + 0.35 * len(bars)
+    panels = _columns(variants)
+    height = 1.2 + 0.35 * len(variants)
     figure = Figure(figsize=(_INCHES * len(panels), height), layout="constrained")
     figure.suptitle(title)
     for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
-        shown = [bar for bar in bars if panel in bar.values]
-        drawn = axes.barh([bar.label for bar in shown], [bar.values[panel] for bar in shown])
-        axes.bar_label(drawn, fmt="%.3g", padding=3, fontsize=8)
+        shown = [variant for variant in variants if panel in variant.values]
+        drawn = axes.barh([variant.label for variant in shown], [variant.values[panel] for variant in shown])
+        axes.bar_label(drawn, fmt=_short, padding=3, fontsize=8)
         axes.set(xlabel=panel)
         axes.invert_yaxis()
         axes.margins(x=0.2)
     figure.savefig(path, dpi=_PIXELS_PER_INCH)
+
+
+def plot_ratios(path: Path, title: str, tasks: Sequence[Numbers]) -> None:
+    """One line for each task, one mark for each variant; the scale is logarithmic, and a line stands at 1."""
+    figure = Figure(figsize=(2 * _INCHES, 1.6 + 0.35 * len(tasks)), layout="constrained")
+    axes = figure.subplots()
+    axes.axvline(1, color="black", linewidth=1)
+    for variant, marker in zip(_columns(tasks), itertools.cycle(_MARKERS), strict=False):
+        shown = [task for task in tasks if variant in task.values]
+        ratios = [task.values[variant] for task in shown]
+        places = [tasks.index(task) for task in shown]
+        axes.plot(ratios, places, marker, label=variant, markersize=8, alpha=0.8)
+    axes.set(xscale="log", xlabel=title, yticks=range(len(tasks)), yticklabels=[task.label for task in tasks])
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
+    axes.grid(alpha=0.3)
+    axes.invert_yaxis()
+    figure.legend(loc="outside lower center", ncols=3, fontsize=8)
+    figure.savefig(path, dpi=_PIXELS_PER_INCH)
+
+
+def _columns(rows: Sequence[Numbers]) -> list[str]:
+    return list(dict.fromkeys(column for row in rows for column in row.values))
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= _WHOLE else f"{value:.3g}"

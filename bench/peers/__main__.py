@@ -1,8 +1,7 @@
 """`python -m bench.peers`: Holdfast beside Apache Hudi, Delta Lake and Apache Iceberg on one Spark.
 
-Needs Maven for the jars (140 MB, once), `.venvs/peers` (made by `make
-bench-peers`), Java 17, about 2 GB of memory for each peer, 20 GB of disk and
-hours; `--quick` takes minutes.
+Runs in `.venvs/peers`, which `make bench-peers` makes. What else it needs, it
+says when it begins.
 """
 
 import os
@@ -58,8 +57,11 @@ _GROUPS, _QUICK_GROUPS = 1000, 50
 _VERSIONS, _QUICK_VERSIONS = 20, 4
 _KILLED_TASKS, _QUICK_KILLED_TASKS = 32, 2
 _FILE_WIDTH = 200
-_DISK_MB = 20_000
-_QUICK_DISK_MB = 1_000
+_GIGABYTES, _QUICK_GIGABYTES = 30, 1
+_JARS_MB = 140
+_GIGABYTE = 1_000_000_000
+_BLOCK = 512
+"""Bytes that the system counts as one block of a file."""
 _NOTES = {
     "compression": f"{CODEC} for all",
     "file size": f"{FILE_BYTES >> 20} MB for Holdfast, Hudi and Iceberg; no limit for Delta and plain files",
@@ -72,7 +74,7 @@ _NOTES = {
     "killed writer": "Delta and Iceberg need no rollback: they remove orphans by a listing",
     "killed files": "Holdfast's are made by hand, as large as the rows; Hudi's by a write that fails",
     "Python": "Spark ends Holdfast's idle Python workers after a minute; starting them anew is timed",
-    "sessions": "one JVM for each peer, same settings; deltalake has none and reads the rows as Arrow",
+    "sessions": "a new JVM for each peer and workload, same settings; deltalake has none, reads as Arrow",
     "listing": "as many tasks as shuffles have, instead of 10,000; Delta's log in as many parts as cores",
     "beside defaults": "Hudi's index in as many tasks as shuffles have, not 100; Delta's vacuum in parallel",
     "many cities": "Iceberg sorts the rows of the table to reclaim: a file open for each needs over 2 GB",
@@ -139,13 +141,18 @@ def peers(
     for name in peer:
         if name not in _PEERS:
             raise click.UsageError(f"no peer is called {name!r}; there are: {', '.join(_PEERS)}")
-    try:
-        chosen = {name: found for name, found in _PEERS.items() if name == OURS or not peer or name in peer}
-        jars = _needs(chosen, data, megabytes=_QUICK_DISK_MB if quick else _DISK_MB)
-    except CannotBeHad as error:
-        sys.exit(f"holdfast: {error}")
     console = Console(highlight=False)
     console = console if console.is_terminal else Console(highlight=False, width=_FILE_WIDTH)
+    chosen = {name: found for name, found in _PEERS.items() if name == OURS or not peer or name in peer}
+    gigabytes, time = (_QUICK_GIGABYTES, "some minutes") if quick else (_GIGABYTES, "some hours")
+    console.print(
+        f"[dim]needs Maven for jars ({_JARS_MB} MB, once), {gigabytes} GB of disk, "
+        f"{memory} of heap for each of {len(chosen)} peers, and {time}[/dim]"
+    )
+    try:
+        jars = _needs(chosen, data, gigabytes=gigabytes)
+    except CannotBeHad as error:
+        sys.exit(f"holdfast: {error}")
     for name, note in _NOTES.items():
         console.print(f"[dim]{name}: {note}[/dim]")
     workspace = data / "peers-workspace"
@@ -181,18 +188,26 @@ def _coordinates(chosen: Chosen) -> dict[str, str]:
     return {name: " ".join(coordinates) for name, (_, coordinates) in chosen.items() if coordinates}
 
 
-def _needs(chosen: Chosen, data: Path, *, megabytes: int) -> dict[str, list[str]]:
+def _needs(chosen: Chosen, data: Path, *, gigabytes: int) -> dict[str, list[str]]:
     """The jars of each peer. `CannotBeHad` says in a sentence what is missing."""
     if not pyspark.__version__.startswith(_SPARK):
         found = f"this environment has {pyspark.__version__}"
         raise CannotBeHad(f"the peers need Spark {_SPARK}x and {found}: use make bench-peers")
     data.mkdir(parents=True, exist_ok=True)
-    if shutil.disk_usage(data).free < megabytes << 20:
-        raise CannotBeHad(f"{megabytes} MB of free disk are needed below {data}")
+    missing = gigabytes * _GIGABYTE - shutil.disk_usage(data).free
+    # Tables of an earlier run have a part of it already.
+    if missing > 0 and _bytes_below(data) < missing:
+        raise CannotBeHad(
+            f"{gigabytes} GB of disk are needed for {data}, {missing:,} bytes more than are free"
+        )
     return {
-        name: [str(jar) for jar in fetched(coordinates, megabytes=megabytes)]
+        name: [str(jar) for jar in fetched(coordinates, megabytes=_JARS_MB)]
         for name, (_, coordinates) in chosen.items()
     }
+
+
+def _bytes_below(folder: Path) -> int:
+    return sum(path.lstat().st_blocks * _BLOCK for path in folder.rglob("*"))
 
 
 def _rows(data: Path, size: Size, setting: Setting) -> Rows:

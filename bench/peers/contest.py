@@ -69,8 +69,6 @@ class Contest:
                 act(workload)
             except PeerFailed as error:
                 self._tell(f"{name}: {error}")
-                # Whatever state it is in, the next workload begins with a new process.
-                next(peer for peer in arena.peers if peer.name == error.peer).end()
                 if error.peer == OURS:
                     return False
                 arena = arena.without(error.peer)
@@ -79,6 +77,10 @@ class Contest:
                 return False
             else:
                 return len(arena.peers) == len(self.arena.peers)
+            finally:
+                # What one workload made of a JVM would be seen in the next, and would depend on their order.
+                for peer in self.arena.peers:
+                    peer.end()
 
     def prepare(self, workload: Workload) -> None:
         workspace = self.arena.workspace

@@ -154,6 +154,8 @@ def spark_session(name: str, setting: Setting, parts: SparkParts) -> SparkSessio
         # By default 10,000 tasks, of which Delta starts every one to list a handful of folders.
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(shuffles(setting)),
         "spark.sql.parquet.compression.codec": CODEC,
+        # By default each JVM collects all garbage once in half an hour, whatever is being timed then.
+        "spark.cleaner.periodicGC.interval": "24h",
         "spark.sql.warehouse.dir": f"{setting.workspace}/warehouse",
         **parts.settings,
     }

@@ -1,4 +1,4 @@
-"""Results of the peers: one file for all workloads, a plot for each, and an overview to quote.
+"""Results of the peers: one file for all workloads, plots of each and of all, and an overview to quote.
 
 A later run replaces the workloads that it measured and leaves the others, so a
 long contest can be run in parts. Each is kept with its moment and its machine:
@@ -14,11 +14,12 @@ from typing import Any
 import msgspec
 
 from bench.framework import Result, summaries
-from bench.plots import Bar, plot_bars
+from bench.plots import Numbers, plot_bars, plot_ratios
 from bench.report import as_document
 
 _FILE = "peers.json"
 _OVERVIEW = "peers.md"
+_PICTURE = "peers.png"
 _MEGABYTE = 1_000_000
 
 Kept = dict[str, dict[str, Any]]
@@ -31,10 +32,13 @@ def keep(folder: Path, result: Result, *, machine: Mapping[str, str | int], mome
     path = folder / _FILE
     kept: Kept = msgspec.json.decode(path.read_bytes()) if path.exists() else {}
     measured = {"measured_at": moment, "machine": machine, **as_document(result)}
+    # The last measured comes last: after a whole run all stand in its order.
+    kept.pop(result.workload, None)
     kept[result.workload] = msgspec.to_builtins(measured)
     path.write_bytes(msgspec.json.format(msgspec.json.encode(kept), indent=2) + b"\n")
     name = re.sub(r"[^a-z0-9]+", "-", result.workload).strip("-")
     plot_bars(folder / f"peers-{name}.png", result.workload, _bars(result))
+    plot_ratios(folder / _PICTURE, f"time, as a multiple of {result.limit}'s (logarithmic)", _ratios(kept))
     overview = folder / _OVERVIEW
     overview.write_text(_overview(kept))
     return overview
@@ -79,9 +83,16 @@ def _verdicts(name: str, one: Mapping[str, Any]) -> list[list[str]]:
     ]
 
 
-def _bars(result: Result) -> list[Bar]:
+def _ratios(kept: Kept) -> list[Numbers]:
     return [
-        Bar(
+        Numbers(name, {summary["variant"]: summary["ratio"] for summary in one["summaries"]})
+        for name, one in kept.items()
+    ]
+
+
+def _bars(result: Result) -> list[Numbers]:
+    return [
+        Numbers(
             summary.variant,
             {
                 "seconds": summary.median.usage.seconds,

@@ -17,7 +17,7 @@ from bench.peers.engine import Load, Setting
 from bench.peers.remote import Peer, PeerFailed, ReportedMeter
 from bench.peers.results import keep
 from bench.peers.rows import PERCENTS, Rows
-from bench.plots import Bar, plot_bars
+from bench.plots import Numbers, plot_bars
 from rich.console import Console
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -92,7 +92,8 @@ def test_another_spark_is_refused_in_one_sentence(tmp_path):
 def test_every_quantity_of_a_workload_is_drawn(tmp_path):
     path = tmp_path / "bars.png"
 
-    plot_bars(path, "upsert", [Bar("one", {"seconds": 1.0, "files": 3}), Bar("two", {"seconds": 2.5})])
+    variants = [Numbers("one", {"seconds": 1.0, "files": 3}), Numbers("two", {"seconds": 2.5})]
+    plot_bars(path, "upsert", variants)
 
     assert path.read_bytes().startswith(b"\x89PNG")
 
@@ -201,23 +202,27 @@ def test_a_peer_that_leaves_what_it_was_to_remove_is_refused(started, tmp_path):
         measured(workloads.recovery(contest.arena, contest.rows, tasks=1), contest.arena)
 
 
-def test_a_later_run_replaces_only_what_it_measured(started, tmp_path):
+def test_a_later_run_replaces_only_what_it_measured_and_puts_it_last(started, tmp_path):
     contest = contest_of([started(workloads.OURS, "deltalake")], tmp_path)
     result = measured(workloads.upsert(contest.arena, contest.rows, 10), contest.arena)
     folder = tmp_path / "results"
     first, later = (dt.datetime(2024, 2, day, tzinfo=dt.UTC) for day in (28, 29))
-    keep(folder, replace(result, workload="delete 1 %"), machine={"cores": 2}, moment=first)
     keep(folder, result, machine={"cores": 2}, moment=first)
+    keep(folder, replace(result, workload="delete 1 %"), machine={"cores": 2}, moment=first)
 
     overview = keep(folder, result, machine={"cores": 2}, moment=later)
 
     kept = json.loads((folder / "peers.json").read_text())
-    assert {name: one["measured_at"][:10] for name, one in kept.items()} == {
-        "delete 1 %": "2024-02-28",
-        "upsert 10 %": "2024-02-29",
-    }
+    assert [(name, one["measured_at"][:10]) for name, one in kept.items()] == [
+        ("delete 1 %", "2024-02-28"),
+        ("upsert 10 %", "2024-02-29"),
+    ]
     assert "| upsert 10 % (4 rows; 1 counted) |" in overview.read_text()
-    assert {path.name for path in folder.glob("*.png")} == {"peers-delete-1.png", "peers-upsert-10.png"}
+    assert {path.name for path in folder.glob("*.png")} == {
+        "peers-delete-1.png",
+        "peers-upsert-10.png",
+        "peers.png",
+    }
 
 
 def test_only_goals_that_name_a_peer_of_the_run_are_set(started, tmp_path):

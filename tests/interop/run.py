@@ -1,7 +1,6 @@
 """Both engines in conversation, with every line of Hudi: `make interop`.
 
-Needs Maven for the jars (200 MB, once), 1.5 GB of disk, two cores and 4 GB of
-memory. The lines talk at the same time, each in a process and a JVM of its own.
+The lines talk at the same time, each in a process and a JVM of its own.
 """
 
 from __future__ import annotations
