@@ -88,7 +88,7 @@ bench-growth: preflight $(READY)
 	$(BIN)/python -m bench.growth
 
 # Beside Apache Hudi, Delta Lake and Apache Iceberg on Spark 3.5, which all have a release for. Needs Maven
-# (140 MB, once), 30 GB of disk, 16 GB of memory and hours; PEERS="--quick --rounds 1" takes minutes.
+# (140 MB, once), 35 GB of disk, 16 GB of memory and hours; PEERS="--quick --rounds 1" takes minutes.
 bench-peers: preflight .venvs/peers/.ready
 	PYSPARK_PYTHON=$(CURDIR)/.venvs/peers/bin/python .venvs/peers/bin/python -m bench.peers $(PEERS)
 

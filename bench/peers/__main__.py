@@ -57,7 +57,7 @@ _GROUPS, _QUICK_GROUPS = 1000, 50
 _VERSIONS, _QUICK_VERSIONS = 20, 4
 _KILLED_TASKS, _QUICK_KILLED_TASKS = 32, 2
 _FILE_WIDTH = 200
-_GIGABYTES, _QUICK_GIGABYTES = 30, 1
+_GIGABYTES, _QUICK_GIGABYTES = 35, 1
 _JARS_MB = 140
 _GIGABYTE = 1_000_000_000
 _BLOCK = 512
@@ -207,7 +207,9 @@ def _needs(chosen: Chosen, data: Path, *, gigabytes: int) -> dict[str, list[str]
 
 
 def _bytes_below(folder: Path) -> int:
-    return sum(path.lstat().st_blocks * _BLOCK for path in folder.rglob("*"))
+    """What it takes on the disk; a file that has several names is there once."""
+    found = (path.lstat() for path in folder.rglob("*"))
+    return sum({(one.st_dev, one.st_ino): one.st_blocks * _BLOCK for one in found}.values())
 
 
 def _rows(data: Path, size: Size, setting: Setting) -> Rows:
