@@ -106,12 +106,15 @@ class SparkRows:
 
 
 def _check_undamaged(request: MergeRequest, error: Exception) -> None:
-    """`TableDamaged` if Spark could not read a base file when it looked for keys."""
+    """`TableDamaged` if a base file is named in what Spark failed at: it could not look for keys there.
+
+    Releases of Spark say it in different words, but names of base files are like no other text.
+    """
     said = str(error)
-    for members in request.groups.values():
-        for group in members if "FAILED_READ_FILE" in said else ():
-            if group.path.rpartition("/")[2] in said:
-                raise TableDamaged("a data file cannot be read", file=group.path) from error
+    paths = (group.path for members in request.groups.values() for group in members)
+    for path in paths:
+        if path.rpartition("/")[2] in said:
+            raise TableDamaged("a data file cannot be read", file=path) from error
 
 
 class _Told(msgspec.Struct, frozen=True, omit_defaults=True):
