@@ -196,7 +196,7 @@ def _needs(chosen: Chosen, data: Path, *, gigabytes: int) -> dict[str, list[str]
     data.mkdir(parents=True, exist_ok=True)
     missing = gigabytes * _GIGABYTE - shutil.disk_usage(data).free
     # Tables of an earlier run have a part of it already.
-    if missing > 0 and _bytes_below(data) < missing:
+    if missing > 0 and bytes_below(data) < missing:
         raise CannotBeHad(
             f"{gigabytes} GB of disk are needed for {data}, {missing:,} bytes more than are free"
         )
@@ -206,7 +206,7 @@ def _needs(chosen: Chosen, data: Path, *, gigabytes: int) -> dict[str, list[str]
     }
 
 
-def _bytes_below(folder: Path) -> int:
+def bytes_below(folder: Path) -> int:
     """What it takes on the disk; a file that has several names is there once."""
     found = (path.lstat() for path in folder.rglob("*"))
     return sum({(one.st_dev, one.st_ino): one.st_blocks * _BLOCK for one in found}.values())

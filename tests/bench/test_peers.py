@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from bench.framework import run_workload
 from bench.peers import workloads
+from bench.peers.__main__ import bytes_below
 from bench.peers.contest import Contest, Size, UnknownWorkload
 from bench.peers.engine import Load, Setting
 from bench.peers.remote import Peer, PeerFailed, ReportedMeter
@@ -183,6 +184,29 @@ def test_what_was_prepared_is_there_for_the_run_that_measures(started, tmp_path)
     contest.run("upsert 10 %", lambda workload: measured(workload, contest.arena))
 
     assert "load" not in asked
+
+
+def test_every_workload_begins_with_new_processes(started, tmp_path):
+    peer = started(workloads.OURS, "deltalake")
+    contest = contest_of([peer], tmp_path)
+    seen = []
+    start = peer._started
+    peer._started = lambda: seen.append("start") or start()
+
+    for name in ("upsert 10 %", "delete 1 %"):
+        assert contest.run(name, lambda workload: measured(workload, contest.arena))
+
+    assert seen == ["start", "start"]
+
+
+def test_files_with_several_names_take_their_place_once(tmp_path):
+    (tmp_path / "one").write_bytes(b"x" * 1_000_000)
+    alone = bytes_below(tmp_path)
+
+    (tmp_path / "two").hardlink_to(tmp_path / "one")
+
+    assert alone >= 1_000_000
+    assert bytes_below(tmp_path) == alone
 
 
 def test_a_workload_that_there_is_not_is_refused_with_those_there_are(started, tmp_path):
