@@ -35,7 +35,10 @@ def keep(folder: Path, result: Result, *, machine: Mapping[str, str | int], mome
     # The last measured comes last: after a whole run all stand in its order.
     kept.pop(result.workload, None)
     kept[result.workload] = msgspec.to_builtins(measured)
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(kept), indent=2) + b"\n")
+    # In one step: hours of earlier runs are in this file.
+    whole = path.with_suffix(".part")
+    whole.write_bytes(msgspec.json.format(msgspec.json.encode(kept), indent=2) + b"\n")
+    whole.replace(path)
     name = re.sub(r"[^a-z0-9]+", "-", result.workload).strip("-")
     plot_bars(folder / f"peers-{name}.png", result.workload, _bars(result))
     plot_ratios(folder / _PICTURE, f"time, as a multiple of {result.limit}'s (logarithmic)", _ratios(kept))
