@@ -26,6 +26,13 @@ def ask(sql, segments):
             raise InvalidRequest("the query failed", cause=str(error)) from error
 
 
+def with_answers(world, answer):
+    """A controller of this world whose gates are answered so."""
+    return Controller(
+        world.catalog, world.deep_store, world.clock, ask=lambda _table: answer, wait=lambda _: None
+    )
+
+
 def outcomes(specs, hidden="new", live="old"):
     gates = parse_gates(specs)
     return evaluate(gates, hidden=frozenset({hidden}), live=frozenset({live} if live else ()), ask=ask)
@@ -105,12 +112,7 @@ def test_a_gate_that_means_nothing_is_refused(specs):
 def test_a_push_is_ended_only_when_its_gates_have_passed():
     world = PushWorld().create()
 
-    def answer(_sql, segments):
-        return 2 * len(segments)
-
-    controller = Controller(
-        world.catalog, world.deep_store, world.clock, ask=lambda _table: answer, wait=lambda _: None
-    )
+    controller = with_answers(world, lambda _sql, segments: 2 * len(segments))
     entry = world.start([], ["a", "b"], gates_required=True)
     world.upload("a")
     world.upload("b")
@@ -131,13 +133,7 @@ def test_a_push_is_ended_only_when_its_gates_have_passed():
 
 def test_an_upload_after_the_gates_makes_them_run_again():
     world = PushWorld().create()
-    controller = Controller(
-        world.catalog,
-        world.deep_store,
-        world.clock,
-        ask=lambda _table: lambda _sql, _of: 2,
-        wait=lambda _: None,
-    )
+    controller = with_answers(world, lambda _sql, _of: 2)
     entry = world.start([], ["a"], gates_required=True)
     world.upload("a", 1)
     controller.validate(TABLE, entry, parse_gates([{"min_rows": 1}]), by=ANN)
@@ -147,3 +143,20 @@ def test_an_upload_after_the_gates_makes_them_run_again():
     with pytest.raises(Refused) as caught:
         world.end(entry)
     assert caught.value.facts["code"] == "GATE_FAILED"
+
+
+@pytest.mark.parametrize(
+    ("min_rows", "operation"),
+    [pytest.param(1, "end", id="passed"), pytest.param(3, "end with gates overridden", id="failed")],
+)
+def test_the_audit_says_that_gates_were_overridden_only_if_they_stood_in_the_way(min_rows, operation):
+    world = PushWorld().create()
+    controller = with_answers(world, lambda _sql, _of: 2)
+    entry = world.start([], ["a"], gates_required=True)
+    world.upload("a")
+    controller.validate(TABLE, entry, parse_gates([{"min_rows": min_rows}]), by=ANN)
+
+    controller.end_replace(TABLE, entry, override_gates=True, by=ANN)
+
+    assert world.seen() == {"a"}
+    assert controller.audit(TABLE)[0].operation == operation

@@ -528,7 +528,7 @@ class Controller:
         if part is not None and published is not None and not decision.already:
             names = published.segments_to
             check_inside(part, self._catalog.segments(state.table, names), names)
-        return _step(decision, "end with gates overridden" if override_gates else "end")
+        return _step(decision, "end with gates overridden" if decision.overridden else "end")
 
     def _resolved(self, state: TableState, request: StartRequest) -> StartRequest:
         """The request with the segments that lie in its part, of the moment it is decided on."""

@@ -116,7 +116,9 @@ def end(
     chosen = _narrowed(entry, segments_to)
     _check_uploaded(state, chosen)
     check_online(state, chosen, rules)
-    _check_gates(state, entry_id, chosen, override=override_gates, by=by)
+    unmet = _unmet_gates(state, entry_id, chosen)
+    if unmet is not None and not (override_gates and by.operator):
+        raise unmet
 
     time = entry_time(state.lineage, now_ms, rules)
     draft = Draft(state, now_ms=time)
@@ -125,7 +127,7 @@ def end(
         kept = frozenset(chosen)
         draft.remove(name for name in entry.segments_to if name not in kept)
     draft.publish(entry_id, ended_at_ms=now_ms)
-    return draft.decision(entry_ids=(entry_id,))
+    return replace(draft.decision(entry_ids=(entry_id,)), overridden=unmet is not None)
 
 
 def _check_names(request: StartRequest) -> None:
@@ -373,22 +375,22 @@ def _check_uploaded(state: TableState, names: Sequence[str]) -> None:
         )
 
 
-def _check_gates(
-    state: TableState, entry_id: str, chosen: tuple[str, ...], *, override: bool, by: Caller
-) -> None:
+def _unmet_gates(state: TableState, entry_id: str, chosen: tuple[str, ...]) -> Refused | None:
+    """Why the gates that the push asked for do not let it be published."""
     details = details_of(state, entry_id)
-    if not details.gates_required or (override and by.operator):
-        return
+    if not details.gates_required:
+        return None
     failed = [gate.name for gate in details.gates if not gate.passed]
     if failed:
-        raise Refused("gates failed", gates=few(failed), entry=entry_id, code="GATE_FAILED")
+        return Refused("gates failed", gates=few(failed), entry=entry_id, code="GATE_FAILED")
     if not details.gates or details.gated != gate_scope(chosen):
-        raise Refused(
+        return Refused(
             "the gates were not run on what is to be published",
             entry=entry_id,
             code="GATE_FAILED",
             hint="validate the push, then end it",
         )
+    return None
 
 
 def gate_scope(names: Iterable[str]) -> str:

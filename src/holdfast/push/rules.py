@@ -48,3 +48,5 @@ class Decision:
     entry_ids: tuple[str, ...] = ()
     already: bool = False
     """The call had been carried out before."""
+    overridden: bool = False
+    """Published by an operator although its gates did not let it."""
