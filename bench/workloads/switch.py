@@ -83,7 +83,7 @@ class _Prepared:
         folder.mkdir()
         shutil.copy(self.folder / verb / _STORE, folder / _STORE)
         opened = _Opened(folder, self.entry_id)
-        opened.controller.state(_TABLE)
+        opened.controller.views.state(_TABLE)
         return opened
 
 
@@ -140,7 +140,7 @@ class _Opened:
         self._metastore.write([Replace(lineage_path(_TABLE), content, version)])
 
     def outcome(self) -> EntryState:
-        (entry,) = self.controller.lineage(_TABLE).entries
+        (entry,) = self.controller.views.lineage(_TABLE).entries
         return entry.state
 
 

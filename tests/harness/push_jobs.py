@@ -58,7 +58,7 @@ def seen(table: PushedTable) -> list[tuple[int, int]]:
 
 def stored_files(table: PushedTable) -> list[str]:
     """The files of the table in the deep store, and the records of its runs."""
-    root = Path(table.client.running.service.controller.deep_store_uri)
+    root = Path(table.client.running.service.controller.views.deep_store_uri)
     found = [*(root / table.name).glob("*"), *(root / "Push_Runs" / table.name).glob("*")]
     return sorted(path.name for path in found)
 
@@ -70,7 +70,7 @@ def retention(table: PushedTable) -> None:
     for number in range(100):
         answer = table.client.get("/periodictask/run", **task)
         assert answer.status_code == 200, answer.text
-        if number > 2 and not controller.state(table.typed).push.deletions:
+        if number > 2 and not controller.views.state(table.typed).push.deletions:
             return
         time.sleep(0.05)
     raise AssertionError("files still wait for the broker")

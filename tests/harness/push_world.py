@@ -94,8 +94,8 @@ class PushWorld:
         )
 
     def create(self, **options: object) -> PushWorld:
-        self.controller.put_schema(SCHEMA, override=True, by=ANN)
-        self.controller.create_table(config(**options), by=ANN)
+        self.controller.tables.put_schema(SCHEMA, override=True, by=ANN)
+        self.controller.tables.create(config(**options), by=ANN)
         return self
 
     def start(

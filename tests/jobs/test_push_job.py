@@ -45,7 +45,7 @@ from holdfast.writes import operations
 
 
 def _deep_store(running):
-    return LocalStore(running.service.controller.deep_store_uri)
+    return LocalStore(running.service.controller.views.deep_store_uri)
 
 
 def test_a_job_replaces_everything_that_queries_see(running, table):

@@ -55,7 +55,7 @@ def _part(first, end, partition=None):
 
 def _seen(events):
     # Of a push that only adds, nobody waits until the broker has noticed.
-    epoch = events.client.running.service.controller.state(events.typed).push.epoch
+    epoch = events.client.running.service.controller.views.state(events.typed).push.epoch
     statement = f"SELECT at, run FROM {events.name} ORDER BY at, run LIMIT 1000"
     answer = events.client.sql(statement, queryOptions=f"minSnapshotEpoch={epoch}")
     assert not answer["exceptions"], answer["exceptions"]

@@ -323,7 +323,7 @@ def _placed() -> PushWorld:
 @cache
 def _group() -> PushWorld:
     world = _one().copy()
-    world.controller.create_table(config("items"), by=ANN)
+    world.controller.tables.create(config("items"), by=ANN)
     world.push(1, table=ITEMS)
     for table in (TABLE, ITEMS):
         world.start(["v1"], ["v2"], table=table)
@@ -359,7 +359,7 @@ def _revert_wins(world: PushWorld, told: Told) -> None:
 
 def _published_rows_stay(world: PushWorld, _told: Told) -> None:
     """Nothing that was uploaded changed what queries saw."""
-    operations = [record.operation for record in world.controller.audit(TABLE)]
+    operations = [record.operation for record in world.controller.views.audit(TABLE)]
     assert "upload" not in operations, "L1: a published snapshot changed"
 
 

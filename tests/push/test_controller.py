@@ -89,7 +89,7 @@ def test_a_start_that_is_repeated_with_its_key_opens_one_entry(world):
     again = world.start([], ["a"], by=by)
 
     assert first == again
-    assert len(world.controller.lineage(TABLE).entries) == 1
+    assert len(world.controller.views.lineage(TABLE).entries) == 1
     refused("KEY_REUSED", world.start, [], ["b"], by=by)
 
 
@@ -150,11 +150,11 @@ def test_two_controllers_that_start_first_lose_no_entry():
     world.start([], ["a"])
     other.start([], ["b"])
 
-    assert len(world.controller.lineage(TABLE).entries) == 2
+    assert len(world.controller.views.lineage(TABLE).entries) == 2
 
 
 def test_several_tables_are_switched_in_one_write(world):
-    world.controller.create_table(config("items"), by=ANN)
+    world.controller.tables.create(config("items"), by=ANN)
     entries = {}
     for table in (TABLE, "items_OFFLINE"):
         entries[table] = world.start([], ["a"], table=table)
@@ -170,7 +170,7 @@ def test_several_tables_are_switched_in_one_write(world):
 
 
 def test_a_group_of_which_one_is_refused_changes_nothing(world):
-    world.controller.create_table(config("items"), by=ANN)
+    world.controller.tables.create(config("items"), by=ANN)
     first = world.start([], ["a"])
     world.upload("a")
     second = world.start([], ["a"], table="items_OFFLINE")
@@ -269,14 +269,14 @@ def test_an_upload_that_does_not_fit_is_refused_and_leaves_no_file():
 def test_a_pinned_snapshot_survives_retention_until_the_pin_runs_out(world):
     world.push(1)
     world.push(2)
-    epoch = world.controller.snapshots(TABLE)[-1].epoch
+    epoch = world.controller.views.snapshots(TABLE)[-1].epoch
     world.controller.pin(TABLE, epoch, until_ms=world.clock.now + 10 * DAY_MS, by=ANN)
 
     world.retention(after_ms=5 * DAY_MS)
-    assert [each.segments for each in world.controller.snapshots(TABLE)] == [{"v2"}, {"v1"}]
+    assert [each.segments for each in world.controller.views.snapshots(TABLE)] == [{"v2"}, {"v1"}]
     world.retention(after_ms=6 * DAY_MS)
 
-    assert [each.segments for each in world.controller.snapshots(TABLE)] == [{"v2"}]
+    assert [each.segments for each in world.controller.views.snapshots(TABLE)] == [{"v2"}]
 
 
 def test_a_pin_needs_a_snapshot(world):
@@ -287,7 +287,7 @@ def test_every_change_is_audited_in_a_chain(world):
     first = world.push(1)
     world.revert(first)
 
-    records = world.controller.audit(TABLE)
+    records = world.controller.views.audit(TABLE)
 
     assert [record.operation for record in reversed(records)] == ["create table", "start", "end", "revert"]
     assert records[0].actor == "ann"
@@ -296,15 +296,16 @@ def test_every_change_is_audited_in_a_chain(world):
 
 
 def test_a_change_of_a_schema_is_in_the_audit_of_every_table_that_uses_it(world):
-    world.controller.create_table(config("returns"), by=ANN)
+    world.controller.tables.create(config("returns"), by=ANN)
     other = {"schemaName": "others", "dimensionFieldSpecs": [{"name": "id", "dataType": "INT"}]}
-    world.controller.put_schema(other, override=False, by=ANN)
-    world.controller.create_table(config("others", segments={"schemaName": "others"}), by=ANN)
+    world.controller.tables.put_schema(other, override=False, by=ANN)
+    world.controller.tables.create(config("others", segments={"schemaName": "others"}), by=ANN)
 
-    world.controller.put_schema(SCHEMA, override=True, by=ANN)
+    world.controller.tables.put_schema(SCHEMA, override=True, by=ANN)
 
     newest = [
-        world.controller.audit(f"{name}_OFFLINE")[0].operation for name in ("orders", "returns", "others")
+        world.controller.views.audit(f"{name}_OFFLINE")[0].operation
+        for name in ("orders", "returns", "others")
     ]
     assert newest == ["change schema", "change schema", "create table"]
 
@@ -336,7 +337,7 @@ def test_segments_are_selected_by_time():
     for name, start, end in (("a", 10, 19), ("b", 15, 25), ("c", None, None), ("d", 30, 39)):
         payload = replace(world.payload(name, 1), start_ms=start, end_ms=end)
         world.controller._ingest.upload(TABLE, [payload], options=UploadOptions(), by=ANN)
-    select = world.controller.select
+    select = world.controller.views.select
 
     assert select(TABLE) == ("a", "b", "c", "d")
     assert select(TABLE, start_ms=10, end_ms=20) == ("a", "b", "c")
@@ -361,8 +362,8 @@ def test_a_write_whose_outcome_is_unknown_and_that_happened_is_not_made_twice():
 
     entry = world.start([], ["a"])
 
-    assert [each.id for each in world.controller.lineage(TABLE).entries] == [entry]
-    assert len([r for r in world.controller.audit(TABLE) if r.operation == "start"]) == 1
+    assert [each.id for each in world.controller.views.lineage(TABLE).entries] == [entry]
+    assert len([r for r in world.controller.views.audit(TABLE) if r.operation == "start"]) == 1
 
 
 def test_a_call_that_always_loses_its_race_gives_up(world):
@@ -372,7 +373,7 @@ def test_a_call_that_always_loses_its_race_gives_up(world):
     other = world.another(metastore=world.metastore.connect())
 
     def interfering(self, states, *rest, **options):
-        other.controller._note(TABLE, "interfere", by=ANN)
+        other.controller.tables._note(TABLE, "interfere", by=ANN)
         return attempt(states, *rest, **options)
 
     transactions = world.controller._transactions

@@ -90,7 +90,7 @@ def test_an_archive_is_a_segment(world, tmp_path):
     world.end(entry)
 
     assert world.rows() == [7, 7]
-    segment = world.controller.segments(TABLE)["a"]
+    segment = world.controller.views.segments(TABLE)["a"]
     assert (segment.crc, segment.docs, segment.created_ms) == (7, 2, 1_700_000_000_000)
     assert sorted(path.name for path in tmp_path.glob("*.columns")) == []
 
@@ -114,7 +114,7 @@ def test_a_segment_of_pinots_own_format_is_kept_only_if_that_is_wanted(world, tm
     assert caught.value.facts["code"] == "OPAQUE_SEGMENT"
     world.controller.intake.upload_file(TABLE, file, options=UploadOptions(accept_opaque=True), by=ANN)
 
-    segment = world.controller.segments(TABLE)["a"]
+    segment = world.controller.views.segments(TABLE)["a"]
     assert segment.is_opaque
     assert segment.uri.endswith(".tar.gz")
 
@@ -132,7 +132,7 @@ def test_metadata_is_registered_and_the_bytes_stay_where_they_are(world, tmp_pat
         TABLE, described, "s3://bucket/a.parquet", copy=False, options=UploadOptions(), by=ANN
     )
 
-    assert world.controller.segments(TABLE)["a"].uri == "s3://bucket/a.parquet"
+    assert world.controller.views.segments(TABLE)["a"].uri == "s3://bucket/a.parquet"
     world.revert(entry, force=True)
     world.controller.upkeep.run_retention(TABLE)
     assert world.catalog.segment(TABLE, "a") is None
@@ -157,7 +157,7 @@ def test_metadata_is_registered_with_a_copy_of_the_bytes(opened, tmp_path):
 
     assert fetched == ["s3://bucket/a.parquet"]
     assert world.rows() == [7, 7]
-    assert world.controller.segments(TABLE)["a"].crc == 7
+    assert world.controller.views.segments(TABLE)["a"].crc == 7
 
 
 def test_an_address_that_nobody_allowed_is_refused(world, tmp_path):
@@ -184,7 +184,7 @@ def test_a_batch_is_registered_in_one_write(world, tmp_path):
     uploaded = anywhere(world).upload_batch(TABLE, file, copy=False, options=UploadOptions(), by=ANN)
 
     assert uploaded.segments == ("a", "b", "c")
-    assert world.controller.select(TABLE) == ("a", "b", "c")
+    assert world.controller.views.select(TABLE) == ("a", "b", "c")
 
 
 def test_the_time_range_of_a_segment_is_checked(opened, tmp_path):
@@ -208,7 +208,7 @@ def test_the_time_range_of_a_segment_is_checked(opened, tmp_path):
         assert caught.value.facts["code"] == "INVALID_TIME_RANGE"
     upload(late.getvalue())
 
-    segment = world.controller.segments(TABLE)["a"]
+    segment = world.controller.views.segments(TABLE)["a"]
     assert (segment.start_ms, segment.end_ms) == (1_700_000_000_000, 1_700_000_000_005)
     assert world.state_of(entry) is EntryState.IN_PROGRESS
     assert replace(segment) == segment
@@ -237,7 +237,7 @@ def test_many_threads_of_two_controllers_lose_no_entry(opened):
         thread.join()
 
     assert not [error for error in failed if not isinstance(error, Conflict)], failed
-    entries = {entry.id for entry in world.controller.lineage(TABLE).entries if entry.is_live}
+    entries = {entry.id for entry in world.controller.views.lineage(TABLE).entries if entry.is_live}
     assert set(started) <= entries, "L9"
     assert len(started) >= 6
     check_push_at_any_time(world)

@@ -127,7 +127,7 @@ def test_a_push_is_ended_only_when_its_gates_have_passed():
 
     assert passed.passed
     assert world.seen() == {"a", "b"}
-    operations = [record.operation for record in controller.audit(TABLE)]
+    operations = [record.operation for record in controller.views.audit(TABLE)]
     assert operations[:3] == ["end", "validate", "validate"]
 
 
@@ -159,4 +159,4 @@ def test_the_audit_says_that_gates_were_overridden_only_if_they_stood_in_the_way
     controller.end_replace(TABLE, entry, override_gates=True, by=ANN)
 
     assert world.seen() == {"a"}
-    assert controller.audit(TABLE)[0].operation == operation
+    assert controller.views.audit(TABLE)[0].operation == operation

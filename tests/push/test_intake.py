@@ -133,7 +133,7 @@ def test_a_parquet_file_is_a_segment(world, tmp_path):
 
     assert uploaded.segments == ("a",)
     assert world.rows_of("a") == [7, 7]
-    segment = world.controller.segments(TABLE)["a"]
+    segment = world.controller.views.segments(TABLE)["a"]
     assert segment.docs == 2
     assert segment.columns["snapshot"].greatest == "7"
 

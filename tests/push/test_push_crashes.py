@@ -105,7 +105,7 @@ def _deleted() -> PushWorld:
 @cache
 def _group() -> PushWorld:
     world = _two().copy()
-    world.controller.create_table(config("items"), by=ANN)
+    world.controller.tables.create(config("items"), by=ANN)
     for table in (TABLE, ITEMS):
         world.start(sorted(world.seen(table)), ["c0"], table=table)
         world.upload("c0", 3, table=table)
@@ -131,7 +131,7 @@ def _timed() -> PushWorld:
 @cache
 def _plain() -> PushWorld:
     world = _empty().copy()
-    world.controller.update_table(config(consistent=False), by=ANN)
+    world.controller.tables.update(config(consistent=False), by=ANN)
     world.upload("a", 1)
     world.controller.delete_segments(TABLE, ["a"], by=ANN)
     return world
@@ -205,11 +205,11 @@ def _beats(world: PushWorld) -> object:
 
 def _widens(world: PushWorld) -> object:
     wider = [*SCHEMA["dimensionFieldSpecs"], {"name": "city", "dataType": "STRING"}]
-    return world.controller.put_schema({**SCHEMA, "dimensionFieldSpecs": wider}, override=True, by=ANN)
+    return world.controller.tables.put_schema({**SCHEMA, "dimensionFieldSpecs": wider}, override=True, by=ANN)
 
 
 def _reconfigures(world: PushWorld) -> object:
-    return world.controller.update_table(config(batch={"retainedSnapshots": 5}), by=ANN)
+    return world.controller.tables.update(config(batch={"retainedSnapshots": 5}), by=ANN)
 
 
 def _pins(world: PushWorld) -> object:
@@ -232,7 +232,7 @@ def _mends(world: PushWorld) -> object:
 
 
 def _deletes_table(world: PushWorld) -> None:
-    world.controller.delete_table(TABLE, by=ANN)
+    world.controller.tables.delete(TABLE, by=ANN)
 
 
 A, B, C = [1] * 4, [2] * 4, [3] * 4
@@ -369,7 +369,7 @@ def test_creating_a_table_may_die_before_any_change():
         with suppress(Crash):
             _counted(world, Steps(dies_before=step)).create()
         world = world.another()
-        if not world.controller.tables():
+        if not world.controller.views.tables():
             world.create()
         world.push(1)
         check_push_at_rest(world)

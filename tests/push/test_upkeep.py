@@ -61,7 +61,7 @@ def test_a_deleted_file_stays_in_the_deleted_area_for_its_time(world):
 
 def test_what_a_deleted_table_left_in_the_deleted_area_goes_after_its_time(world):
     world.push(1)
-    world.controller.delete_table(TABLE, by=ANN)
+    world.controller.tables.delete(TABLE, by=ANN)
     assert len(list(world.deep_store.deleted_files(TABLE))) == 1
 
     world.controller.upkeep.run_retention_everywhere(by=ANN)
@@ -73,7 +73,7 @@ def test_what_a_deleted_table_left_in_the_deleted_area_goes_after_its_time(world
 
 
 def test_a_segment_that_comes_back_while_its_file_waits_keeps_the_new_file(world):
-    world.controller.update_table(config(consistent=False), by=ANN)
+    world.controller.tables.update(config(consistent=False), by=ANN)
     world.upload("a", 1)
     world.announce("b1", world.catalog.load(TABLE).push.epoch)
     world.controller.delete_segments(TABLE, ["a"], by=ANN)
@@ -143,7 +143,7 @@ def test_a_table_that_cannot_be_read_does_not_stop_retention_of_the_others(world
     from holdfast.push.metastore.port import Replace
     from holdfast.push.paths import lineage_path
 
-    world.controller.create_table(config("items"), by=ANN)
+    world.controller.tables.create(config("items"), by=ANN)
     world.push(1, table="items_OFFLINE")
     path = lineage_path("items_OFFLINE")
     world.metastore.write([Replace(path, b"{", world.metastore.read(path).version)])
@@ -156,9 +156,9 @@ def test_a_table_that_cannot_be_read_does_not_stop_retention_of_the_others(world
 def test_a_deleted_table_is_gone_with_its_lineage_and_can_be_created_again(world):
     entry = world.push(1)
 
-    world.controller.delete_table(TABLE, by=ANN)
+    world.controller.tables.delete(TABLE, by=ANN)
 
-    assert world.controller.tables() == ()
+    assert world.controller.views.tables() == ()
     assert world.files() == set()
     world.create()
     refused("ENTRY_NOT_FOUND", world.end, entry)
@@ -169,7 +169,7 @@ def test_the_files_of_a_deleted_table_wait_for_brokers(world):
     world.push(1)
     world.announce("b1", 1)
 
-    refused("TABLE_IN_USE", world.controller.delete_table, TABLE, by=ANN)
+    refused("TABLE_IN_USE", world.controller.tables.delete, TABLE, by=ANN)
     assert world.files()
     with pytest.raises(TableNotFound):
         world.catalog.load(TABLE)
@@ -177,7 +177,7 @@ def test_the_files_of_a_deleted_table_wait_for_brokers(world):
     world.controller.upkeep.run_retention_everywhere()
 
     assert world.files() == set()
-    assert world.controller.tables() == ()
+    assert world.controller.views.tables() == ()
 
 
 def test_a_changed_audit_record_is_noticed(world):

@@ -139,12 +139,12 @@ def test_a_bug_is_500_with_an_id_and_without_its_text(running, client, caplog):
             raise RuntimeError(CANARY)
 
     controller = client.running.service.controller
-    original = controller.state
+    original = controller.views.state
     try:
-        controller.state = Broken().get
+        controller.views.state = Broken().get
         answer = client.get("/segments/x/lineage", type="OFFLINE")
     finally:
-        controller.state = original
+        controller.views.state = original
 
     assert answer.status_code == 500
     assert answer.json()["errorCode"] == "INTERNAL"
@@ -233,7 +233,7 @@ def test_stopping_lets_a_request_under_way_finish(tmp_path):
 
     assert [one.status_code for one in answers] == [200]
     with serving(settings(tmp_path)) as running:
-        state = running.service.controller.state("slow_OFFLINE")
+        state = running.service.controller.views.state("slow_OFFLINE")
         assert state.segments == {"a", "b"}
         assert state.lineage.entries[0].id == entry
 

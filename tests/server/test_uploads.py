@@ -112,7 +112,7 @@ def test_custom_values_of_a_segment_are_kept(staged):
 @pytest.fixture
 def built(table):
     """A table, and a way to build the file of a segment in the deep store as push jobs do."""
-    root = Path(table.client.running.service.controller.deep_store_uri) / table.name
+    root = Path(table.client.running.service.controller.views.deep_store_uri) / table.name
     root.mkdir(parents=True, exist_ok=True)
 
     def build(segment, token="run1-0"):

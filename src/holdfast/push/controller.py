@@ -1,4 +1,4 @@
-"""The controller: every use case of the push service, over the catalog and the deep store.
+"""The controller: the calls that replace segments, and a door to all others of the push service.
 
 It decides nothing itself: the rules do, on the state that the transaction has
 read, and the transaction repeats them when somebody else was faster. Any number
@@ -8,7 +8,6 @@ of controllers may run on one metastore.
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
@@ -18,15 +17,13 @@ from holdfast.clock import Clock
 from holdfast.config.gates import Gate, parse_gates
 from holdfast.config.push import PushTable, parse_table
 from holdfast.config.push_rules import Rules
-from holdfast.config.push_schema import incompatibilities, parse_schema
-from holdfast.errors import Conflict, InvalidRequest, Refused, TableNotFound
-from holdfast.model.lineage import EntryState, Lineage, LineageEntry
+from holdfast.errors import Conflict, InvalidRequest, Refused
+from holdfast.model.lineage import EntryState, LineageEntry
 from holdfast.push import replace as replacing
 from holdfast.push import reverting
 from holdfast.push.archives import ArchiveLimits
-from holdfast.push.audit import AuditRecord, read_audit
 from holdfast.push.catalog import Catalog
-from holdfast.push.deep_store import DeepStore, run_path
+from holdfast.push.deep_store import DeepStore
 from holdfast.push.deletes import delete
 from holdfast.push.drafts import digest_of, reverted_entry, unknown_entry
 from holdfast.push.gates import Ask, evaluate
@@ -47,15 +44,15 @@ from holdfast.push.reports import (
     UploadOptions,
 )
 from holdfast.push.rules import Decision, StartRequest, Target
-from holdfast.push.segments import Segment
 from holdfast.push.snapshots import Snapshot, details_of, snapshots
 from holdfast.push.stable_names import stable_names
 from holdfast.push.state import EntryDetails, TableState
+from holdfast.push.tables import Tables
 from holdfast.push.transactions import Done, Step, Transactions, answered, unchanged
 from holdfast.push.upkeep import Upkeep
+from holdfast.push.views import Views
 
 _POLL_MS = 50
-_BROKERS_LEAVE_MS = 5_000
 _SWITCHING_OFF = "consistent push is switched off"
 _COPIES = 500
 """Segments registered in one write; a ZooKeeper packet holds more than a thousand."""
@@ -91,7 +88,6 @@ class Controller:
         """
         settings = ControllerSettings() if settings is None else settings
         self._catalog = catalog
-        self._deep_store = deep_store
         self._clock = clock
         self._rules = settings.rules
         self._ask = ask
@@ -107,6 +103,7 @@ class Controller:
             fetch=fetch,
             check_uri=check_uri,
         )
+        self.views = Views(catalog, deep_store)
         self.orphans = Orphans(catalog, deep_store, clock, orphan_ms=settings.orphan_ms)
         self.upkeep = Upkeep(
             catalog,
@@ -116,60 +113,7 @@ class Controller:
             self._rules,
             orphans=self.orphans,
         )
-
-    # Schemas and tables
-
-    def put_schema(self, schema: Mapping[str, Any], *, override: bool, by: Caller) -> None:
-        parsed = parse_schema(schema)
-        if not override:
-            self._catalog.create_schema(parsed)
-            return
-        try:
-            before = self._catalog.schema(parsed.name)
-        except TableNotFound:
-            self._catalog.create_schema(parsed)
-            return
-        broken = incompatibilities(before, parsed)
-        if broken:
-            raise InvalidRequest(
-                "the schema does not fit the rows there are",
-                schema=parsed.name,
-                cause="; ".join(broken),
-                code="SCHEMA_INCOMPATIBLE",
-            )
-        for table in self._catalog.users_of_schema(parsed.name):
-            self._announce(table, "change schema", by=by)
-        self._catalog.replace_schema(parsed)
-
-    def delete_schema(self, name: str, *, by: Caller) -> None:
-        """Only of a schema that no table uses, so there is no audit to tell of it."""
-        self._catalog.delete_schema(name)
-
-    def create_table(self, config: Mapping[str, Any], *, by: Caller) -> PushTable:
-        parsed = parse_table(config)
-        self._catalog.create_table(parsed)
-        self._note(parsed.table, "create table", by=by)
-        return parsed
-
-    def update_table(self, config: Mapping[str, Any], *, by: Caller) -> PushTable:
-        parsed = parse_table(config)
-
-        def decide(state: TableState) -> Step:
-            return Step(decision=Decision(after=replace(state, config=parsed)), operation="update table")
-
-        self._transactions.run(parsed.table, decide, by=by)
-        return parsed
-
-    def delete_table(self, table: str, *, retention_ms: int | None = None, by: Caller) -> None:
-        """Take the table away from queries at once; `Conflict` if its files must wait for brokers."""
-        self._announce(table, "delete table", by=by)
-        polls = iter(range(_BROKERS_LEAVE_MS // _POLL_MS))
-
-        def wait() -> bool:
-            self._wait(_POLL_MS / 1000)
-            return next(polls, None) is not None
-
-        self.upkeep.delete_table(table, retention_ms=retention_ms, wait=wait)
+        self.tables = Tables(catalog, self._transactions, self.upkeep, wait=wait)
 
     def set_consistent_push(self, table: str, *, enabled: bool, by: Caller) -> Switched | None:
         """Switch consistent push on or off without rebuilding the table.
@@ -401,7 +345,7 @@ class Controller:
     def pin(self, table: str, epoch: int, *, until_ms: int, by: Caller) -> Snapshot:
         """Keep a snapshot, and the way back to it, from retention until then."""
         self._set_pin(table, epoch, until_ms, by=by)
-        return next(each for each in self.snapshots(table) if each.epoch == epoch)
+        return next(each for each in self.views.snapshots(table) if each.epoch == epoch)
 
     def unpin(self, table: str, epoch: int, *, by: Caller) -> None:
         self._set_pin(table, epoch, None, by=by)
@@ -425,68 +369,6 @@ class Controller:
 
         return self._sized(self._transactions.run(table, decide, by=by))
 
-    # Looking
-
-    def tables(self) -> tuple[str, ...]:
-        return self._catalog.tables()
-
-    def state(self, table: str) -> TableState:
-        return self._catalog.load(table)
-
-    def lineage(self, table: str) -> Lineage:
-        return self._catalog.load(table).lineage
-
-    def sees_run(self, table: str, run: str) -> bool:
-        """Whether what a push job writes into the deep store arrives here."""
-        if not run.isalnum():
-            raise InvalidRequest("not the name of a run", run=run[:80], code="PARAMETER_INVALID")
-        return self._deep_store.stat(run_path(table, run)) is not None
-
-    @property
-    def deep_store_uri(self) -> str:
-        """Where other programs put the files of segments."""
-        return self._deep_store.uri("")
-
-    def snapshots(self, table: str) -> tuple[Snapshot, ...]:
-        """What can be redone, what queries see, what a rollback can bring back; newest first."""
-        return snapshots(self._catalog.load(table))
-
-    def segments(self, table: str) -> Mapping[str, Segment]:
-        """The metadata of every segment in the table."""
-        state = self._catalog.load(table)
-        known = self._catalog.all_segments(table)
-        return {name: segment for name, segment in known.items() if name in state.segments}
-
-    def select(
-        self,
-        table: str,
-        *,
-        start_ms: int | None = None,
-        end_ms: int | None = None,
-        exclude_replaced: bool = False,
-        exclude_overlapping: bool = False,
-    ) -> tuple[str, ...]:
-        """Segments of the table, perhaps only those in a range of time that includes its start only."""
-        state = self._catalog.load(table)
-        chosen = state.visible if exclude_replaced else state.segments
-        if start_ms is None and end_ms is None:
-            return tuple(sorted(chosen))
-        if start_ms is not None and end_ms is not None and start_ms >= end_ms:
-            raise InvalidRequest(
-                "the range of time is empty", start_ms=start_ms, end_ms=end_ms, code="EMPTY_RANGE"
-            )
-        known = self._catalog.all_segments(table)
-        return tuple(
-            sorted(
-                name
-                for name in chosen & known.keys()
-                if _is_within(known[name], start_ms, end_ms, whole=exclude_overlapping)
-            )
-        )
-
-    def audit(self, table: str, *, since: int = 0, limit: int = 100) -> tuple[AuditRecord, ...]:
-        return read_audit(self._catalog.metastore, table, since_ms=since, limit=limit)
-
     def wait_for_brokers(self, table: str, epoch: int, *, within_ms: int) -> dict[str, int]:
         """The epoch each broker has applied, once all have reached this one or the time is over.
 
@@ -501,7 +383,7 @@ class Controller:
         return applied
 
     def _any_broker_lives(self) -> bool:
-        return any(self._catalog.broker_epochs(table) for table in self.tables())
+        return any(self._catalog.broker_epochs(table) for table in self._catalog.tables())
 
     def _ended(
         self,
@@ -634,17 +516,6 @@ class Controller:
 
         return self._switched(self._transactions.run(table, decide, by=plain))
 
-    def _note(self, table: str, operation: str, *, by: Caller) -> None:
-        def decide(state: TableState) -> Step:
-            return Step(decision=Decision(after=state), operation=operation, is_written=True)
-
-        self._transactions.run(table, decide, by=by)
-
-    def _announce(self, table: str, operation: str, *, by: Caller) -> None:
-        """Put into the audit what is about to be done and cannot be written in one step with it."""
-        with suppress(TableNotFound):
-            self._note(table, operation, by=by)
-
     def _switched(self, done: Done) -> Switched:
         return Switched(
             entry_ids=done.decision.entry_ids,
@@ -702,15 +573,3 @@ def _with_flag(config: PushTable, *, enabled: bool) -> PushTable:
     ingestion["batchIngestionConfig"] = batch
     raw["ingestionConfig"] = ingestion
     return parse_table(raw)
-
-
-def _is_within(segment: Segment, start_ms: int | None, end_ms: int | None, *, whole: bool) -> bool:
-    """A segment without times is in every range, as in Pinot."""
-    if segment.start_ms is None or segment.end_ms is None:
-        return True
-    after_start = start_ms is None or segment.end_ms >= start_ms
-    before_end = end_ms is None or segment.start_ms < end_ms
-    inside = (start_ms is None or segment.start_ms >= start_ms) and (
-        end_ms is None or segment.end_ms < end_ms
-    )
-    return inside if whole else after_start and before_end

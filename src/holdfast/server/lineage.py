@@ -30,7 +30,7 @@ from holdfast.server.table_names import offline_name
 
 def lineage(service: Service, call: Call) -> Reply:
     table = offline_name(call.table, call.kind(is_needed=True))
-    state = service.controller.state(table)
+    state = service.controller.views.state(table)
     document: dict[str, Any] = {
         "tableNameWithType": table,
         "lineageEntries": {entry.id: _entry(state, entry) for entry in state.lineage.entries},
@@ -44,7 +44,7 @@ def audit(service: Service, call: Call) -> Reply:
     table = offline_name(call.table, call.kind())
     limit = call.whole("limit")
     since = call.whole("since")
-    found = service.controller.audit(
+    found = service.controller.views.audit(
         table, since=since or 0, limit=100 if limit is None else max(0, min(limit, 1000))
     )
     return Reply(document={"records": [msgspec.to_builtins(one) for one in found]})

@@ -190,7 +190,7 @@ def end_job(service: Service, call: Call) -> Reply:
         "state": job.state,
     }
     if job.state == "RUNNING":
-        state = service.controller.state(job.table)
+        state = service.controller.views.state(job.table)
         entry = state.lineage.entry(job.entry_id)
         named = frozenset(entry.segments_to) if entry is not None else frozenset[str]()
         document["segments"] = len(named)
@@ -273,10 +273,10 @@ def preflight(service: Service, call: Call) -> Reply:
         )
     document = preflight_document(service.controller.preflight(table, expected_bytes=expected_bytes))
     if call.may(Role.WRITE, table):
-        document["deepStore"] = service.controller.deep_store_uri
+        document["deepStore"] = service.controller.views.deep_store_uri
         run = call.text("run")
         if run is not None:
-            document["seesRun"] = service.controller.sees_run(table, run)
+            document["seesRun"] = service.controller.views.sees_run(table, run)
     return Reply(document=document)
 
 

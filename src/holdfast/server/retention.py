@@ -54,7 +54,7 @@ class PeriodicRetention:
 
     def finish_deletions(self) -> None:
         """Delete what was waiting for brokers that have moved on; most of the time there is nothing."""
-        for table in self._controller.tables():
+        for table in self._controller.views.tables():
             try:
                 self._controller.upkeep.finish_deletions(table)
             except HoldfastError as error:

@@ -40,7 +40,7 @@ _CHUNK = 1024 * 1024
 def list_segments(service: Service, call: Call) -> Reply:
     table = offline_name(call.table, call.kind())
     start_ms, end_ms = _range(call)
-    names = service.controller.select(
+    names = service.controller.views.select(
         table,
         start_ms=start_ms,
         end_ms=end_ms,
@@ -53,7 +53,7 @@ def list_segments(service: Service, call: Call) -> Reply:
 def select_segments(service: Service, call: Call) -> Reply:
     table = offline_name(call.table, call.kind())
     start_ms, end_ms = _range(call)
-    names = service.controller.select(
+    names = service.controller.views.select(
         table,
         start_ms=start_ms,
         end_ms=end_ms,
@@ -111,7 +111,7 @@ def delete_segment(service: Service, call: Call) -> Reply:
 def delete_segments(service: Service, call: Call) -> Reply:
     table = offline_name(call.table, call.kind(is_needed=True))
     named = tuple(name for name in call.texts("segments") if name.strip())
-    names = named or service.controller.select(table)
+    names = named or service.controller.views.select(table)
     return _deleted(service, call, table, names, f"{len(names)} segments deleted")
 
 
@@ -122,7 +122,7 @@ def delete_chosen(service: Service, call: Call) -> Reply:
         raise InvalidRequest(
             "a time range is needed", code="PARAMETER_MISSING", hint="give startTimestamp and endTimestamp"
         )
-    names = service.controller.select(
+    names = service.controller.views.select(
         table,
         start_ms=start_ms,
         end_ms=end_ms,
@@ -157,7 +157,7 @@ def _segment(service: Service, call: Call) -> Segment:
 
 
 def _segments(service: Service, call: Call) -> Mapping[str, Segment]:
-    return service.controller.segments(offline_name(call.table, call.kind()))
+    return service.controller.views.segments(offline_name(call.table, call.kind()))
 
 
 def _range(call: Call) -> tuple[int | None, int | None]:

@@ -51,8 +51,8 @@ def redo(service: Service, call: Call) -> Reply:
 
 def snapshots(service: Service, call: Call) -> Reply:
     table = offline_name(call.table, call.kind())
-    found = service.controller.snapshots(table)
-    details = service.controller.segments(table)
+    found = service.controller.views.snapshots(table)
+    details = service.controller.views.segments(table)
     return Reply(
         document={
             "tableNameWithType": table,

@@ -50,7 +50,7 @@ def create_table(service: Service, call: Call) -> Reply:
     config = _config(call)
     table = parse_table(config).table
     call.require(Role.ADMIN, table)
-    service.controller.create_table(config, by=service.caller(call, table))
+    service.controller.tables.create(config, by=service.caller(call, table))
     return Reply(
         document={
             "unrecognizedProperties": unrecognized_properties(config),
@@ -66,7 +66,7 @@ def update_table(service: Service, call: Call) -> Reply:
         raise InvalidRequest(
             "the name in the body is not the one in the path", table=table, code="NAME_MISMATCH"
         )
-    service.controller.update_table(config, by=service.caller(call, table))
+    service.controller.tables.update(config, by=service.caller(call, table))
     return Reply(
         document={
             "unrecognizedProperties": unrecognized_properties(config),
@@ -92,7 +92,7 @@ def delete_table(service: Service, call: Call) -> Reply:
     table = offline_name(call.table, call.kind())
     text = f"Tables: [{table}] deleted"
     try:
-        service.controller.delete_table(
+        service.controller.tables.delete(
             table, retention_ms=retention_ms(call), by=service.caller(call, table)
         )
     except Conflict as error:
@@ -120,7 +120,9 @@ def add_schema(service: Service, call: Call) -> Reply:
     schema = _schema(call)
     name = parse_schema(schema).name
     call.require(Role.ADMIN, name)
-    service.controller.put_schema(schema, override=call.flag("override"), by=service.caller(call, name))
+    service.controller.tables.put_schema(
+        schema, override=call.flag("override"), by=service.caller(call, name)
+    )
     return Reply(document={"unrecognizedProperties": {}, **status(f"{name} successfully added")})
 
 
@@ -131,7 +133,7 @@ def update_schema(service: Service, call: Call) -> Reply:
             "the name in the body is not the one in the path", schema=call.table, code="NAME_MISMATCH"
         )
     service.catalog.schema(call.table)
-    service.controller.put_schema(schema, override=True, by=service.caller(call, call.table))
+    service.controller.tables.put_schema(schema, override=True, by=service.caller(call, call.table))
     return Reply(document={"unrecognizedProperties": {}, **status(f"{call.table} successfully added")})
 
 
@@ -142,13 +144,13 @@ def validate_schema(service: Service, call: Call) -> Reply:
 
 
 def delete_schema(service: Service, call: Call) -> Reply:
-    service.controller.delete_schema(call.table, by=service.caller(call, call.table))
+    service.controller.tables.delete_schema(call.table, by=service.caller(call, call.table))
     return Reply(document=status(f"Schema {call.table} deleted"))
 
 
 def table_size(service: Service, call: Call) -> Reply:
     table = offline_name(call.table, None)
-    state = service.controller.state(table)
+    state = service.controller.views.state(table)
     names = state.segments
     if not call.flag("includeReplacedSegments"):
         names = visible(names, state.lineage)
