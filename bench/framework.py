@@ -131,6 +131,8 @@ class Result:
     facts: Mapping[str, str | int]
     rounds: tuple[Round, ...]
     """All of them, the discarded first one included."""
+    sittings: int = 1
+    """How often it was begun anew to get them."""
 
     @property
     def counted(self) -> tuple[Round, ...]:
@@ -200,6 +202,13 @@ def run_workload(
         facts=scene.facts,
         rounds=tuple(finished),
     )
+
+
+def joined(sittings: Sequence[Result]) -> Result:
+    """One workload that was run several times, as one; of the discarded rounds only the first is kept."""
+    first, *later = sittings
+    counted = [one for result in later for one in result.counted]
+    return replace(first, rounds=(*first.rounds, *counted), sittings=len(sittings))
 
 
 def narrowed(workload: Workload, prefixes: Sequence[str]) -> Workload:

@@ -20,9 +20,11 @@ _SHORT_S = 0.25
 
 def print_result(console: Console, result: Result, *, cores: int) -> None:
     facts = ", ".join(f"{_number(value)} {name}" for name, value in result.facts.items())
-    rounds = len(result.counted)
+    rounds = f"{len(result.counted)} rounds" + (
+        f" in {result.sittings} sittings" if result.sittings > 1 else ""
+    )
     console.print()
-    console.print(Text.assemble((result.workload, "bold"), (f"  {facts}; {rounds} rounds", "dim")))
+    console.print(Text.assemble((result.workload, "bold"), (f"  {facts}; {rounds}", "dim")))
     has_written = any(run.written.files for one in result.rounds for run in one.values())
     table = _empty_table(has_written=has_written)
     found = summaries(result)
@@ -91,6 +93,7 @@ def as_document(result: Result) -> dict[str, object]:
         "name": result.workload,
         "limit": result.limit,
         "facts": result.facts,
+        "sittings": result.sittings,
         "goals": result.goals,
         "summaries": summaries(result),
         "discarded_round": result.rounds[0],

@@ -52,7 +52,7 @@ _PEERS: Chosen = {
 _SPARK = "3.5."
 _ROWS = 5_000_000
 _QUICK_ROWS = 20_000
-_SHORT_ROUNDS = 11
+_SHORT_ROUNDS, _SITTINGS = 12, 4
 _GROUPS, _QUICK_GROUPS = 1000, 50
 _VERSIONS, _QUICK_VERSIONS = 20, 4
 _KILLED_TASKS, _QUICK_KILLED_TASKS = 32, 2
@@ -74,7 +74,7 @@ _NOTES = {
     "killed writer": "Delta and Iceberg need no rollback: they remove orphans by a listing",
     "killed files": "Holdfast's are made by hand, as large as the rows; Hudi's by a write that fails",
     "Python": "Spark ends Holdfast's idle Python workers after a minute; starting them anew is timed",
-    "sessions": "a new JVM for each peer and workload, same settings; deltalake has none, reads as Arrow",
+    "sessions": f"new JVMs for each workload, same settings, {_SITTINGS} for short ones; deltalake has none",
     "listing": "as many tasks as shuffles have, instead of 10,000; Delta's log in as many parts as cores",
     "beside defaults": "Hudi's index in as many tasks as shuffles have, not 100; Delta's vacuum in parallel",
     "many cities": "Iceberg sorts the rows of the table to reclaim: a file open for each needs over 2 GB",
@@ -87,7 +87,8 @@ _NOTES = {
     "--rounds",
     type=click.IntRange(min=1),
     default=3,
-    help=f"Rounds that count; one more is discarded. Tasks of a second have {_SHORT_ROUNDS}, unless quick.",
+    help="Rounds that count; one more is discarded. "
+    f"Tasks of a second have {_SHORT_ROUNDS} with {_SITTINGS} JVMs each, unless quick.",
 )
 @click.option(
     "--only", multiple=True, metavar="NAME", help="Run the workloads whose names begin so. Repeats."
@@ -173,7 +174,7 @@ def peers(
             stack.callback(running[-1].end)
         contest = Contest(console, Arena(running, data, workspace), given, size)
         machine = machine_facts() | _coordinates(chosen) | _NOTES
-        counted = Rounds(all=rounds, short=1 if quick else _SHORT_ROUNDS)
+        counted = Rounds(all=rounds, short=1 if quick else _SHORT_ROUNDS, sittings=1 if quick else _SITTINGS)
         act = contest.prepare if prepare else partial(contest.measure, counted, results, machine)
         try:
             names = contest.names(only)

@@ -1,16 +1,19 @@
 """The contest: which workloads are run, with which peers, and what happens when one of them fails."""
 
 import datetime as dt
+import math
 import os
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
+from rich.status import Status
 from rich.text import Text
 
-from bench.framework import DifferentAnswers, Workload, run_workload
+from bench.framework import DifferentAnswers, Workload, joined, run_workload
 from bench.peers import workloads
 from bench.peers.remote import PeerFailed, ReportedMeter
 from bench.peers.results import keep
@@ -42,6 +45,11 @@ class Rounds:
     all: int
     short: int
     """Of tasks that take about a second, if that is more."""
+    sittings: int
+    """How often such tasks are begun anew, with new JVMs, to get them.
+
+    Some compile a query to code that is slow for as long as they live.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +87,7 @@ class Contest:
                 return len(arena.peers) == len(self.arena.peers)
             finally:
                 # What one workload made of a JVM would be seen in the next, and would depend on their order.
-                for peer in self.arena.peers:
-                    peer.end()
+                self._renew_peers()
 
     def prepare(self, workload: Workload) -> None:
         workspace = self.arena.workspace
@@ -92,18 +99,30 @@ class Contest:
         self.console.print(f"{workload.name}: prepared")
 
     def measure(self, rounds: Rounds, results: Path, machine: Machine, workload: Workload) -> None:
+        sittings = rounds.sittings if workload.is_short else 1
+        counted = max(rounds.all, rounds.short if workload.is_short else 1)
+        parts = []
         with self.console.status(workload.name) as status:
-            result = run_workload(
-                workload,
-                ReportedMeter(),
-                rounds=max(rounds.all, rounds.short if workload.is_short else 1),
-                workspace=self.arena.workspace,
-                settle=os.sync,
-                announce=lambda step: status.update(f"{workload.name}: {step}"),
-            )
+            for number in range(sittings):
+                self._renew_peers()
+                parts.append(
+                    run_workload(
+                        workload,
+                        ReportedMeter(),
+                        rounds=math.ceil(counted / sittings),
+                        workspace=self.arena.workspace,
+                        settle=os.sync,
+                        announce=partial(_tell_step, status, f"{workload.name}, {number + 1} of {sittings}"),
+                    )
+                )
+        result = joined(parts)
         print_result(self.console, result, cores=int(machine["cores"]))
         overview = keep(results, result, machine=machine, moment=dt.datetime.now(dt.UTC))
         self.console.print(f"[dim]kept beside {overview}[/dim]")
+
+    def _renew_peers(self) -> None:
+        for peer in self.arena.peers:
+            peer.end()
 
     def _tell(self, message: str) -> None:
         self.console.print(Text(f"\n{message}", style="bold red"))
@@ -123,3 +142,7 @@ class Contest:
             workloads.reclaim(arena, rows, groups=size.groups, versions=size.versions),
             workloads.recovery(arena, rows, tasks=size.killed_tasks),
         )
+
+
+def _tell_step(status: Status, task: str, step: str) -> None:
+    status.update(f"{task}: {step}")

@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ import pytest
 from bench.framework import run_workload
 from bench.peers import workloads
 from bench.peers.__main__ import bytes_below
-from bench.peers.contest import Contest, Size, UnknownWorkload
+from bench.peers.contest import Contest, Rounds, Size, UnknownWorkload
 from bench.peers.engine import Load, Setting
 from bench.peers.remote import Peer, PeerFailed, ReportedMeter
 from bench.peers.results import keep
@@ -197,6 +198,22 @@ def test_every_workload_begins_with_new_processes(started, tmp_path):
         assert contest.run(name, lambda workload: measured(workload, contest.arena))
 
     assert seen == ["start", "start"]
+
+
+def test_short_tasks_are_begun_anew_with_new_processes_until_they_have_their_rounds(started, tmp_path):
+    peer = started(workloads.OURS, "deltalake")
+    contest = contest_of([peer], tmp_path)
+    seen = []
+    start = peer._started
+    peer._started = lambda: seen.append("start") or start()
+    measure = partial(contest.measure, Rounds(all=1, short=6, sittings=3), tmp_path / "results", {"cores": 2})
+
+    for name in ("snapshot read", "upsert 10 %"):
+        assert contest.run(name, measure)
+
+    kept = json.loads((tmp_path / "results" / "peers.json").read_text())
+    assert [(one["sittings"], len(one["rounds"])) for one in kept.values()] == [(3, 6), (1, 1)]
+    assert len(seen) == 4
 
 
 def test_files_with_several_names_take_their_place_once(tmp_path):
