@@ -24,6 +24,7 @@ CORE = (
     *(f"tests/behaviour/test_spark_merges.py::test_{name}" for name in MERGES),
     "tests/read",
     "tests/engines/test_footers.py",
+    "tests/engines/test_spark_reads.py",
     "tests/engines/test_source.py",
 )
 SESSION = (

@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import types as spark
 
+from holdfast.engines.spark.session import listing_few_tasks
 from holdfast.engines.spark.types import spark_schema_of
 from holdfast.errors import InvalidRequest, SchemaMismatch
 
@@ -54,17 +55,18 @@ def file_frame(
     """
     reader = _reader(session, file_format, options)
     try:
-        if ddl:
-            return reader.schema(ddl).load(list(files))
-        if schema is None or file_format not in _TEXT:
-            return reader.load(list(files))
-        wanted = spark_schema_of(schema)
-        if file_format == "json" or _is_named(options):
-            found = _columns(session, files, file_format, options)
-            _refuse_unknown(found, schema)
-            if file_format == "csv" or is_partial:
-                wanted = spark.StructType([wanted[name] for name in found])
-        return reader.schema(wanted).load(list(files))
+        with listing_few_tasks(session):
+            if ddl:
+                return reader.schema(ddl).load(list(files))
+            if schema is None or file_format not in _TEXT:
+                return reader.load(list(files))
+            wanted = spark_schema_of(schema)
+            if file_format == "json" or _is_named(options):
+                found = _columns(session, files, file_format, options)
+                _refuse_unknown(found, schema)
+                if file_format == "csv" or is_partial:
+                    wanted = spark.StructType([wanted[name] for name in found])
+            return reader.schema(wanted).load(list(files))
     except FAILURES as error:
         raise unreadable(error, file_format) from error
 
@@ -94,13 +96,13 @@ def strict_options(file_format: str, options: Mapping[str, str] | None) -> dict[
 
 
 def spark_path(file: str) -> str:
-    """An absolute path, or a URI, as Spark must be told it.
+    """An absolute path, or a URI, as Spark must be told it where it takes every path for a pattern."""
+    return spark_uri(_GLOB_CHARACTERS.sub(r"\\\1", file))
 
-    Spark takes every path for a pattern, and looks for bare ones in the
-    cluster's default file system.
-    """
-    escaped = _GLOB_CHARACTERS.sub(r"\\\1", file)
-    return f"file://{escaped}" if file.startswith("/") else escaped
+
+def spark_uri(path: str) -> str:
+    """The same where Spark takes a path as it is: bare ones are of the cluster's default file system."""
+    return f"file://{path}" if path.startswith("/") else path
 
 
 def unreadable(error: Exception, file_format: str) -> InvalidRequest:

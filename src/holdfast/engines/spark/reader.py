@@ -13,6 +13,7 @@ from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as f
 
 from holdfast.engines.spark.inputs import spark_path
+from holdfast.engines.spark.session import listing_few_tasks
 from holdfast.engines.spark.types import spark_schema_of, spark_type_of
 from holdfast.read.changes import COMMIT_TIME, Changes
 from holdfast.read.scans import Scan, scans
@@ -40,7 +41,8 @@ def read_changes_frame(session: SparkSession, store: Store, changes: Changes, sc
 def _frame(session: SparkSession, store: Store, scan: Scan, schema: pa.Schema) -> DataFrame:
     files = [spark_path(uri) for uri in uris(store, scan.paths)]
     reader = session.read.schema(spark_schema_of(scan.form)).option(_VERIFY_CHECKSUMS, "true")
-    frame = _of_files(session, reader, files)
+    with listing_few_tasks(session):
+        frame = _of_files(session, reader, files)
     if scan.form == schema:
         return frame
     return frame.select(

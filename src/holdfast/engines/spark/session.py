@@ -14,6 +14,8 @@ from holdfast.engines.spark.java import require_java
 
 _WORKER_PYTHON = "PYSPARK_PYTHON"
 _DEFAULT_HEAP = 1 << 30
+_LISTING_TASKS, _LISTING_TASKS_DEFAULT = "spark.sql.sources.parallelPartitionDiscovery.parallelism", "10000"
+_LISTING_TASKS_PER_CORE = 4
 
 
 def local_session(app_name: str, *, master: str = "local[*]") -> SparkSession:
@@ -99,6 +101,38 @@ def own_interpreter(session: SparkSession) -> Iterator[None]:
         yield
     finally:
         context.pythonExec = before
+
+
+@contextmanager
+def setting_for_now(session: SparkSession, name: str, value: str, *, default: str) -> Iterator[None]:
+    """Another setting than Spark's default while the block runs. One that somebody chose is left alone.
+
+    So of two threads at it one leaves it to the other, and in the end it is the default again.
+    """
+    if session.conf.get(name) != default:
+        yield
+        return
+    session.conf.set(name, value)
+    try:
+        yield
+    finally:
+        session.conf.set(name, default)
+
+
+@contextmanager
+def listing_few_tasks(session: SparkSession) -> Iterator[None]:
+    """Let Spark look at many files in few tasks.
+
+    It does so in a job when there are more than 32, by default with a task for
+    each of up to 10,000: half a minute for something that takes half a second.
+    """
+    context: Any = getattr(session, "_sc", None)
+    if context is None:  # A server of Spark Connect does it later, and by itself.
+        yield
+        return
+    tasks = str(_LISTING_TASKS_PER_CORE * context.defaultParallelism)
+    with setting_for_now(session, _LISTING_TASKS, tasks, default=_LISTING_TASKS_DEFAULT):
+        yield
 
 
 def spare_archives() -> None:

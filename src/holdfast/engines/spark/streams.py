@@ -1,14 +1,14 @@
 """Structured Streaming: whatever a source has by now, micro-batch by micro-batch."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from holdfast.engines.spark.inputs import FAILURES, strict_options, unreadable
+from holdfast.engines.spark.inputs import FAILURES, spark_uri, strict_options, unreadable
+from holdfast.engines.spark.session import setting_for_now
 from holdfast.errors import InvalidRequest
 
 OnBatch = Callable[[DataFrame, str, int], None]
@@ -36,7 +36,8 @@ def run_stream(
         raise InvalidRequest(
             "a stream needs Spark's driver in this process", hint="use a Spark master, not Spark Connect"
         )
-    with _inferring_schemas(session):
+    # Streams of files ask for a schema unless they are allowed to look for it.
+    with setting_for_now(session, _INFERENCE, "true", default="false"):
         frame = _stream(session, file_format, options, path, schema)
     started = threading.Event()
     ids: list[str] = []
@@ -74,17 +75,6 @@ def _stream(
     if schema:
         reader = reader.schema(schema)
     try:
-        return reader.load(f"file://{path}" if path.startswith("/") else path) if path else reader.load()
+        return reader.load(spark_uri(path)) if path else reader.load()
     except FAILURES as error:
         raise unreadable(error, file_format) from error
-
-
-@contextmanager
-def _inferring_schemas(session: SparkSession) -> Iterator[None]:
-    """Streams of files ask for a schema unless they are allowed to look for it."""
-    before = session.conf.get(_INFERENCE)
-    session.conf.set(_INFERENCE, "true")
-    try:
-        yield
-    finally:
-        session.conf.set(_INFERENCE, before or "false")

@@ -7,7 +7,6 @@ does. An error that a body raises on purpose reaches the driver with its type.
 import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -17,7 +16,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 from holdfast import errors
-from holdfast.engines.spark.session import own_interpreter, spare_archives
+from holdfast.engines.spark.session import own_interpreter, setting_for_now, spare_archives
 from holdfast.errors import HoldfastError, StorageUnavailable
 from holdfast.storage.open import open_store
 from holdfast.storage.store import Store, StoreLocation
@@ -37,7 +36,9 @@ def run_tasks(rows: DataFrame, location: StoreLocation, body: Body, kind: type[T
     """Run the body on every partition of the rows, in one Spark job; all that its tasks told."""
     session = rows.sparkSession
     task = _SparkTask(location, body, _task_attempts(session))
-    with _arrow_batches(session), own_interpreter(session):
+    # Larger batches than Spark's are a fifth faster.
+    larger = setting_for_now(session, _BATCH_ROWS, _BATCH_ROWS_WANTED, default=_BATCH_ROWS_DEFAULT)
+    with larger, own_interpreter(session):
         collected = rows.mapInArrow(task, _OUTCOME).collect()
     outcomes = [msgspec.json.decode(row[0], type=_Outcome) for row in collected]
     for outcome in outcomes:
@@ -89,20 +90,6 @@ class _SparkTask:
 def _reported(error: HoldfastError) -> pa.RecordBatch:
     facts = {name: str(value) for name, value in error.facts.items()}
     return _encoded(_Outcome(problem=_Problem(type(error).__name__, error.message, error.hint, facts)))
-
-
-@contextmanager
-def _arrow_batches(session: SparkSession) -> Iterator[None]:
-    """Larger batches for this job: a fifth faster. A size that somebody chose is left alone."""
-    before = session.conf.get(_BATCH_ROWS) or ""
-    if before != _BATCH_ROWS_DEFAULT:
-        yield
-        return
-    session.conf.set(_BATCH_ROWS, _BATCH_ROWS_WANTED)
-    try:
-        yield
-    finally:
-        session.conf.set(_BATCH_ROWS, before)
 
 
 def _task_attempts(session: SparkSession) -> int:
