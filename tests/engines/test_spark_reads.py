@@ -14,13 +14,16 @@ LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 
 def tasks_of(spark, act):
     """How many tasks Spark starts for something."""
+    context = spark.sparkContext
     group = str(uuid.uuid4())
-    spark.sparkContext.setJobGroup(group, "counted")
+    context.setLocalProperty("spark.jobGroup.id", group)
     try:
         act()
     finally:
-        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
-    status = spark.sparkContext.statusTracker()
+        context.setLocalProperty("spark.jobGroup.id", None)
+    # What ran is told to the tracker by another thread.
+    context._jsc.sc().listenerBus().waitUntilEmpty()
+    status = context.statusTracker()
     stages = [s for job in status.getJobIdsForGroup(group) for s in status.getJobInfo(job).stageIds]
     return sum(status.getStageInfo(stage).numTasks for stage in stages)
 

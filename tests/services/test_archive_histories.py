@@ -3,7 +3,7 @@
 import tempfile
 from pathlib import Path
 
-from hypothesis import HealthCheck, given
+from hypothesis import HealthCheck, example, given
 from hypothesis import settings as checks
 from hypothesis import strategies as st
 
@@ -65,6 +65,8 @@ def _take(world, number, step):
 
 
 def _undone(world):
+    if len(_commits(world)) == 1:
+        return  # A table without commits has nothing to save or to archive.
     try:
         undo(world.open())
     except (Refused, SnapshotExpired):
@@ -95,6 +97,7 @@ def _rows(table):
 
 @checks(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=st.lists(_steps, min_size=6, max_size=16))
+@example(steps=[("undo",)] * 3 + [("savepoint",)])
 def test_no_reader_notices_that_instants_were_archived(steps):
     world = memory_world()
     world.create()

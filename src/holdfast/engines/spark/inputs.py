@@ -101,7 +101,7 @@ def spark_path(file: str) -> str:
 
 
 def spark_uri(path: str) -> str:
-    """The same where Spark takes a path as it is: bare ones are of the cluster's default file system."""
+    """The same where it takes a path as it is; a bare one it would look for in the cluster's own storage."""
     return f"file://{path}" if path.startswith("/") else path
 
 
