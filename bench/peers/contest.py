@@ -6,14 +6,13 @@ import os
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
-from bench.framework import DifferentAnswers, Workload, joined, run_workload
+from bench.framework import DifferentAnswers, Result, Workload, joined, run_workload
 from bench.peers import workloads
 from bench.peers.remote import PeerFailed, ReportedMeter
 from bench.peers.results import keep
@@ -87,7 +86,7 @@ class Contest:
                 return len(arena.peers) == len(self.arena.peers)
             finally:
                 # What one workload made of a JVM would be seen in the next, and would depend on their order.
-                self._renew_peers()
+                self._end_peers()
 
     def prepare(self, workload: Workload) -> None:
         workspace = self.arena.workspace
@@ -101,26 +100,26 @@ class Contest:
     def measure(self, rounds: Rounds, results: Path, machine: Machine, workload: Workload) -> None:
         sittings = rounds.sittings if workload.is_short else 1
         counted = max(rounds.all, rounds.short if workload.is_short else 1)
-        parts = []
+
+        def sit(number: int, status: Status) -> Result:
+            self._end_peers()
+            return run_workload(
+                workload,
+                ReportedMeter(),
+                rounds=math.ceil(counted / sittings),
+                workspace=self.arena.workspace,
+                settle=os.sync,
+                announce=lambda step: status.update(f"{workload.name}, {number} of {sittings}: {step}"),
+            )
+
         with self.console.status(workload.name) as status:
-            for number in range(sittings):
-                self._renew_peers()
-                parts.append(
-                    run_workload(
-                        workload,
-                        ReportedMeter(),
-                        rounds=math.ceil(counted / sittings),
-                        workspace=self.arena.workspace,
-                        settle=os.sync,
-                        announce=partial(_tell_step, status, f"{workload.name}, {number + 1} of {sittings}"),
-                    )
-                )
-        result = joined(parts)
+            result = joined([sit(number, status) for number in range(1, sittings + 1)])
         print_result(self.console, result, cores=int(machine["cores"]))
         overview = keep(results, result, machine=machine, moment=dt.datetime.now(dt.UTC))
         self.console.print(f"[dim]kept beside {overview}[/dim]")
 
-    def _renew_peers(self) -> None:
+    def _end_peers(self) -> None:
+        """The next question starts new ones."""
         for peer in self.arena.peers:
             peer.end()
 
@@ -142,7 +141,3 @@ class Contest:
             workloads.reclaim(arena, rows, groups=size.groups, versions=size.versions),
             workloads.recovery(arena, rows, tasks=size.killed_tasks),
         )
-
-
-def _tell_step(status: Status, task: str, step: str) -> None:
-    status.update(f"{task}: {step}")

@@ -187,25 +187,29 @@ def test_what_was_prepared_is_there_for_the_run_that_measures(started, tmp_path)
     assert "load" not in asked
 
 
+def starts_of(peer):
+    """A list that grows whenever the peer's process is started."""
+    starts = []
+    start = peer._started
+    peer._started = lambda: starts.append(peer.name) or start()
+    return starts
+
+
 def test_every_workload_begins_with_new_processes(started, tmp_path):
     peer = started(workloads.OURS, "deltalake")
     contest = contest_of([peer], tmp_path)
-    seen = []
-    start = peer._started
-    peer._started = lambda: seen.append("start") or start()
+    starts = starts_of(peer)
 
     for name in ("upsert 10 %", "delete 1 %"):
         assert contest.run(name, lambda workload: measured(workload, contest.arena))
 
-    assert seen == ["start", "start"]
+    assert len(starts) == 2
 
 
 def test_short_tasks_are_begun_anew_with_new_processes_until_they_have_their_rounds(started, tmp_path):
     peer = started(workloads.OURS, "deltalake")
     contest = contest_of([peer], tmp_path)
-    seen = []
-    start = peer._started
-    peer._started = lambda: seen.append("start") or start()
+    starts = starts_of(peer)
     measure = partial(contest.measure, Rounds(all=1, short=6, sittings=3), tmp_path / "results", {"cores": 2})
 
     for name in ("snapshot read", "upsert 10 %"):
@@ -213,7 +217,7 @@ def test_short_tasks_are_begun_anew_with_new_processes_until_they_have_their_rou
 
     kept = json.loads((tmp_path / "results" / "peers.json").read_text())
     assert [(one["sittings"], len(one["rounds"])) for one in kept.values()] == [(3, 6), (1, 1)]
-    assert len(seen) == 4
+    assert len(starts) == 4
 
 
 def test_files_with_several_names_take_their_place_once(tmp_path):

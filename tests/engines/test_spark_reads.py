@@ -1,4 +1,4 @@
-"""Reads on Spark: how it is made to look at the files."""
+"""Reads on Spark: how it is made to look at many files."""
 
 import uuid
 
@@ -6,6 +6,8 @@ import pyarrow as pa
 import pytest
 
 import holdfast
+from holdfast.engines.spark.inputs import file_frame, spark_path
+from holdfast.errors import InvalidRequest
 
 pytestmark = pytest.mark.spark
 
@@ -43,3 +45,17 @@ def test_many_files_are_looked_at_in_few_tasks_and_the_session_keeps_its_setting
 
     assert 0 < few <= 4 * spark.sparkContext.defaultParallelism < 50
     assert (as_chosen, kept, before) == (50, "50", "10000")
+
+
+def test_source_files_are_looked_at_likewise_and_an_error_leaves_the_setting_as_it_was(spark, tmp_path):
+    files = [tmp_path / f"{number}.csv" for number in range(60)]
+    for file in files:
+        file.write_text("id\n1\n")
+    places = [spark_path(str(file)) for file in files]
+
+    few = tasks_of(spark, lambda: file_frame(spark, places, file_format="csv", ddl="id long"))
+    with pytest.raises(InvalidRequest, match="nowhere"):
+        file_frame(spark, [*places, spark_path(str(tmp_path / "nowhere"))], file_format="csv", ddl="id long")
+
+    assert 0 < few <= 4 * spark.sparkContext.defaultParallelism
+    assert spark.conf.get(LISTING_TASKS) == "10000"
