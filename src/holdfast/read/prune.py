@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from holdfast.files.conform import conformed
@@ -54,6 +53,9 @@ def _groups(store: Store, path: str, file: pq.ParquetFile, conditions: Sequence[
     """The row groups whose statistics leave room for a match."""
     if not conditions:
         return list(range(file.metadata.num_row_groups))
+    # Imports pandas where that is installed, which takes longer than most reads.
+    import pyarrow.dataset as ds
+
     wanted = conditions[0].test
     for condition in conditions[1:]:
         wanted = wanted & condition.test

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy.typing as npt
-import pandas as pd
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
@@ -107,6 +106,9 @@ def _computed(
 
     Large integers beside nulls would not survive the way through pandas.
     """
+    # Takes as long to import as all else together, and few tables need it.
+    import pandas as pd
+
     schema = arrow_schema_of(spark.StructType([rows.schema[name] for name in names]))
 
     def function(*columns: pd.Series) -> pd.Series:

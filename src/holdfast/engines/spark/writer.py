@@ -6,11 +6,10 @@ the tasks that merge them. Only statistics come back to the driver, one small
 record per file.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
-import msgspec
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
@@ -23,11 +22,11 @@ from holdfast.engines.spark.jobs import Jobs
 from holdfast.engines.spark.keys import partition_path_of, quoted
 from holdfast.engines.spark.routing import TASKS_PER_CORE, parallelism, routed
 from holdfast.engines.spark.session import own_interpreter
-from holdfast.engines.spark.tasks import run_tasks
+from holdfast.engines.spark.tasks import Body, run_tasks
 from holdfast.engines.spark.types import arrow_schema_of
+from holdfast.engines.spark.write_tasks import Told, merging, writing
 from holdfast.errors import InvalidRequest, TableDamaged
 from holdfast.files.partition_column import partition_column
-from holdfast.format.commits import WriteStat
 from holdfast.format.partition_paths import check_partition_path
 from holdfast.format.record_keys import text_column
 from holdfast.model.reports import IndexReport
@@ -35,9 +34,9 @@ from holdfast.storage.store import Store, StoreLocation
 from holdfast.table.opened import OpenTable
 from holdfast.writes.gather import SLOT
 from holdfast.writes.layout import with_sizes
-from holdfast.writes.merge_task import MergeRequest, merge_rows
+from holdfast.writes.merge_task import MergeRequest
 from holdfast.writes.rows import Written
-from holdfast.writes.task import TaskIdentity, TaskRequest, write_rows
+from holdfast.writes.task import TaskRequest
 
 _SIZED_PARTITIONS = 64
 
@@ -74,9 +73,7 @@ class SparkRows:
             # The rows of a partition only have to stand together, and numbers sort faster than text.
             rows = rows.sortWithinPartitions(f.xxhash64(*marks))
         with self.jobs.cancellable(rows.sparkSession):
-            return _run(
-                rows, table.location, lambda store, me, batches: write_rows(store, request, me, batches)
-            )
+            return _run(rows, table.location, writing(request))
 
     def merge(self, table: OpenTable, request: MergeRequest) -> Written:
         session = self.frame.sparkSession
@@ -96,9 +93,7 @@ class SparkRows:
             tasks = request.task.write.parallelism or min(route.slots, TASKS_PER_CORE * parallelism(session))
             ordered = route.rows.repartition(max(1, tasks), SLOT).sortWithinPartitions(SLOT)
             shipped = sized.for_tasks(None if request.task.write.index_type.is_global else counts)
-            written = _run(
-                ordered, table.location, lambda store, me, batches: merge_rows(store, shipped, me, batches)
-            )
+            written = _run(ordered, table.location, merging(shipped))
         return Written(stats=written.stats, index=route.index + written.index)
 
     def cancel(self) -> None:
@@ -117,24 +112,9 @@ def _check_undamaged(request: MergeRequest, error: Exception) -> None:
             raise TableDamaged("a data file cannot be read", file=path) from error
 
 
-class _Told(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a task tells: about a file, or about its look-ups."""
-
-    stat: WriteStat | None = None
-    index: IndexReport | None = None
-
-
-_Body = Callable[[Store, TaskIdentity, Iterable[pa.RecordBatch]], Iterator[WriteStat | IndexReport]]
-
-
-def _run(rows: DataFrame, location: StoreLocation, body: _Body) -> Written:
+def _run(rows: DataFrame, location: StoreLocation, body: Body) -> Written:
     """Write the rows with one Spark job; what its tasks tell."""
-
-    def telling(store: Store, identity: TaskIdentity, batches: Iterable[pa.RecordBatch]) -> Iterator[_Told]:
-        for told in body(store, identity, batches):
-            yield _Told(stat=told) if isinstance(told, WriteStat) else _Told(index=told)
-
-    outcomes = run_tasks(rows, location, telling, _Told)
+    outcomes = run_tasks(rows, location, body, Told)
     stats = [outcome.stat for outcome in outcomes if outcome.stat is not None]
     reports = [outcome.index for outcome in outcomes if outcome.index is not None]
     return Written(stats=stats, index=sum(reports, IndexReport()))
