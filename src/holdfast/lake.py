@@ -154,11 +154,13 @@ class Table:
         """The table as of now, or as of an instant, a moment or its ISO text."""
         from holdfast.engines.spark.reader import read_frame
         from holdfast.read.arrow_rows import selected_schema
+        from holdfast.read.path_columns import path_columns
         from holdfast.read.snapshot import snapshot
 
         found = snapshot(self._opened, as_of=as_of, read_optimized=read_optimized)
         schema = selected_schema(found.schema, columns=columns, meta_columns=meta_columns)
-        return read_frame(spark, self._opened.store, found, schema)
+        told = path_columns(self._opened, found, schema)
+        return read_frame(spark, self._opened.store, found, schema, told=told)
 
     def to_arrow(
         self,
@@ -191,10 +193,12 @@ class Table:
         """
         from holdfast.engines.spark.reader import read_changes_frame
         from holdfast.read.changes import change_schema, changes
+        from holdfast.read.path_columns import path_columns
 
         found = changes(self._opened, since=since, until=until)
         schema = change_schema(found.snapshot.schema, columns=None, meta_columns=meta_columns)
-        return read_changes_frame(spark, self._opened.store, found, schema)
+        told = path_columns(self._opened, found.snapshot, schema)
+        return read_changes_frame(spark, self._opened.store, found, schema, told=told)
 
     def changes_to_arrow(
         self,

@@ -39,6 +39,7 @@ NEXT = ("next", "paris", 9.0)
 THIRD = ("third", "rome", 9.0)
 
 _GLOBAL = WriteSettings(index_type=IndexType.GLOBAL_SIMPLE)
+_STAYING = WriteSettings(index_type=IndexType.GLOBAL_SIMPLE, moves_records=False)
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,7 @@ _UPSERTED = frozenset({("old1", "paris", 10.0), ("up2", "rome", 5.0), ("up3", "o
 UPSERT = Write(_rows_written("upsert", _UPSERTED), _upserted(_UPSERTED))
 _MOVED = frozenset({("old1", "rome", 10.0), ("old2", "oslo", 20.0)})
 MOVE = Write(_rows_written("upsert", _MOVED, _GLOBAL), _upserted(_MOVED))
+STAY = Write(_rows_written("upsert", _MOVED, _STAYING), _upserted(_MOVED))
 DELETE = Write(
     _rows_written("delete", frozenset({("old1", "paris", 0.0), ("never", "rome", 0.0)})),
     lambda table: _without(table, "old1"),
@@ -236,6 +238,7 @@ WRITES = (
     _rollback("resume a dead rollback", DEAD_ROLLBACK),
     _operation("upsert", UPSERT),
     _operation("upsert that moves records", MOVE),
+    _operation("upsert that lets records stay", STAY),
     _operation("delete", DELETE),
     _operation("delete everything in a file group", DELETE_ALL_OF_A_GROUP),
     _operation("overwrite a partition", OVERWRITE),
@@ -376,12 +379,17 @@ _SEVEN = _upserted(_UPSERTED)(DELETE.effect(INSERT.effect(UPSERT.effect(OLD))))
 SEVEN_INSTANTS = Start(_seven, _SEVEN, _SEVEN, OLD)
 DECIDED_ARCHIVE = Start(_dead(_archive, last="ledger", start=_seven), _SEVEN, _SEVEN, OLD)
 DEAD_ARCHIVE = Start(_dead(_archive, last=".commit", start=_seven), _SEVEN, _SEVEN, OLD)
+_renewed = _rows_written("upsert", NEW)
+_stayed = _after(STAY.run, _renewed, _renewed, _renewed)
+_STAYED = STAY.effect(OLD) | NEW
+STAYED = Start(_stayed, _STAYED, _STAYED, OLD)
 _ARCHIVING_INSERT = Write(_rows_written("upsert", NEW, WriteSettings(clean=_TWO_LEFT)), _upserted(NEW))
 
 ARCHIVING = (
     Operation("archive", _archive, SEVEN_INSTANTS, _SEVEN),
     Operation("archive what was only decided", _archive, DECIDED_ARCHIVE, _SEVEN),
     Operation("finish a dead archiving", _archive, DEAD_ARCHIVE, _SEVEN),
+    Operation("archive an upsert that let records stay", _archive, STAYED, _STAYED),
     _operation("upsert that archives", _ARCHIVING_INSERT, SEVEN_INSTANTS),
     Operation(
         "undo beside a dead archiving",

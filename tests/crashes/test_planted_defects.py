@@ -15,6 +15,7 @@ from harness.explorer import random_schedules, schedules
 from harness.faults import StoreWrapper
 from harness.world import World
 from holdfast.errors import HoldfastError
+from holdfast.format.commits import IN_PLACE
 from holdfast.jobs import ingested
 from holdfast.model.instant import State
 from holdfast.model.names import LEDGER_FOLDER, META_FOLDER, BaseFileName, heartbeat_path, instant_file
@@ -264,6 +265,7 @@ def test_a_file_that_is_not_looked_for_once_the_write_has_begun_is_found(monkeyp
 
 def test_instants_deleted_before_they_are_archived_are_found(monkeypatch):
     monkeypatch.setattr(archive, "_ensure_archived", lambda table, stored, files: "nowhere")
+    monkeypatch.setattr(archive, "say_in_place", lambda store, instants: False)
 
     assert matrix_finds_it("archive")
 
@@ -279,3 +281,15 @@ def test_a_commit_that_comes_back_after_it_was_taken_back_is_found(monkeypatch):
     monkeypatch.setattr(rollback, "withdraw", lambda table, time, action: None)
 
     assert matrix_finds_it("undo")
+
+
+def test_a_commit_that_says_in_place_what_is_not_is_found(monkeypatch):
+    monkeypatch.setattr(transaction, "_said", lambda request: {IN_PLACE: "true"})
+
+    assert matrix_finds_it("stay")
+
+
+def test_an_archive_that_forgets_what_a_commit_did_not_say_is_found(monkeypatch):
+    monkeypatch.setattr(archive, "say_in_place", lambda store, instants: True)
+
+    assert matrix_finds_it("let records stay")

@@ -161,17 +161,17 @@ def test_one_question_is_answered_without_the_rest():
 def test_a_commit_tells_the_schema_of_its_files_unless_it_rewrote_others(operation, text, schema):
     commit = CommitMetadata({"10": [NEW_FILE]}, extra_metadata={"schema": text}, operation_type=operation)
 
-    files, said = decode_writes(encode_commit(commit))
+    said = decode_writes(encode_commit(commit))
 
-    assert [file.path for file in files] == [NEW_FILE.path]
-    assert said == schema
+    assert [file.path for file in said.files] == [NEW_FILE.path]
+    assert said.schema == schema
 
 
 def test_of_some_partitions_only_the_files_in_those_are_told():
     commit = encode_commit(CommitMetadata({"10": [NEW_FILE, LOG_FILE], "20": [WriteStat("b", path="20/b")]}))
 
     assert [file.path for file in decode_writes_in(commit, ["20", "30"])] == ["20/b"]
-    assert decode_writes_in(commit, ["10", "20"]) == decode_writes(commit)[0]
+    assert decode_writes_in(commit, ["10", "20"]) == decode_writes(commit).files
     assert decode_writes_in(commit, []) == []
 
 

@@ -6,10 +6,12 @@ Numbers are those of docs/internals/invariants.md.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from harness.faults import RememberingStore
 from harness.world import Row, row_list
 from holdfast.concurrency.storage_clock import CLOCK_FILE
+from holdfast.files.partition_column import partition_column
 from holdfast.format.cleans import decode_clean_plan
 from holdfast.format.commits import NO_PREVIOUS_COMMIT, decode_commit
 from holdfast.format.ledger_entries import EntryKind, decode_checkpoint, decode_entry
@@ -18,6 +20,7 @@ from holdfast.format.rollbacks import decode_rollback_metadata
 from holdfast.format.savepoints import decode_savepoint
 from holdfast.model.instant import Action, State
 from holdfast.model.names import (
+    ARCHIVED_IN_PLACE,
     CHECKPOINT_FOLDER,
     LEASE_FOLDER,
     LEDGER_FLOOR,
@@ -27,8 +30,10 @@ from holdfast.model.names import (
     SOURCES_FOLDER,
     in_partition,
     instant_file,
+    partition_of,
 )
 from holdfast.read.arrow_rows import read_rows, selected_schema
+from holdfast.read.path_columns import path_columns
 from holdfast.read.snapshot import snapshot
 from holdfast.storage.store import Store, read_or_none
 from holdfast.table.archive import read_archive
@@ -129,6 +134,18 @@ def check_at_any_time(table: OpenTable) -> None:
     in_ledger = sorted(decided, key=lambda time: state.committed[time].slot)
     if _is_counted(table.store) and published != set(in_ledger[: len(published)]):
         raise Violation(f"I7: published {sorted(published)}, decided {in_ledger}")
+    _check_in_place(table)
+
+
+def _check_in_place(table: OpenTable) -> None:
+    found = snapshot(table)
+    if found.schema is None or path_columns(table, found, found.schema) is None:
+        return
+    for path in found.paths:
+        rows = read_rows(table.store, replace(found, paths=[path]), found.schema)
+        named = set(partition_column(rows, table.settings).to_pylist())
+        if named - {partition_of(path)}:
+            raise Violation(f"I19: {path} has rows of {sorted(named)}")
 
 
 def _given_up(store: Store, timeline: Timeline, state: LedgerState) -> set[str]:
@@ -240,7 +257,7 @@ def _referenced(table: OpenTable) -> set[str]:
     known = {PROPERTIES_FILE, CLOCK_FILE, *store.paths(LEDGER_FOLDER), *store.paths(CHECKPOINT_FOLDER)}
     # Leases expire, and a notice that a dead process put up is removed by the next lease.
     known |= {*store.paths(LEASE_FOLDER), *store.paths(SOURCES_FOLDER)}
-    known |= {LEDGER_FLOOR, *archives(store, table.settings.archive_folder).values()}
+    known |= {LEDGER_FLOOR, ARCHIVED_IN_PLACE, *archives(store, table.settings.archive_folder).values()}
     # What was taken back may have been the first to write to a partition.
     if any(aborted.revoked_by is not None for aborted in whole_ledger(store).aborted.values()):
         known |= {path for path in store.paths("") if path.endswith(PARTITION_METAFILE)}

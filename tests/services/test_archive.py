@@ -522,7 +522,7 @@ def test_a_crash_at_any_step_leaves_no_hole_and_the_next_run_finishes_it():
     counted = start.copy()
     recorder = RecordingStore(counted.store)
     _archive(counted.on(recorder))
-    assert len(recorder.changes) == 1 + 1 + 1 + 1 + 2 * 5 + 5
+    assert len(recorder.changes) == 1 + 1 + 1 + 1 + 1 + 2 * 5 + 5
 
     for step in range(1, len(recorder.changes) + 1):
         world = start.copy()

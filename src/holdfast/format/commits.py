@@ -6,7 +6,7 @@ they stay cheap when a commit names a hundred thousand files.
 """
 
 from collections.abc import Collection
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -17,6 +17,9 @@ NO_PREVIOUS_COMMIT = "null"
 """What Hudi writes, as text, for the previous commit of a new file group."""
 
 UNKNOWN_OPERATION = "UNKNOWN"
+
+IN_PLACE = "holdfast.rows.in.place"
+"""Extra metadata: `true` if every row that the commit wrote lies in the partition that its columns name."""
 
 _REWRITES = frozenset({"CLUSTER", "COMPACT", "LOG_COMPACT", "INDEX"})
 
@@ -128,17 +131,25 @@ def decode_writes_in(content: bytes, partitions: Collection[str]) -> list[Writte
     return [file for files in found for file in files if file.path]
 
 
-def decode_writes(content: bytes) -> tuple[list[WrittenFile], str | None]:
-    """Every file a commit wrote, and the Avro schema they were written with.
+class Writes(NamedTuple):
+    files: list[WrittenFile]
+    schema: str | None
+    """The Avro schema they were written with.
 
-    The schema is None where the commit does not tell: services that rewrite
-    files repeat one that may be older than the files.
+    None where the commit does not tell: services that rewrite files repeat one
+    that may be older than the files.
     """
+    are_in_place: bool
+    """Whether the commit says so of its rows."""
+
+
+def decode_writes(content: bytes) -> Writes:
+    """Every file a commit wrote, and what it says of them."""
     found = _decoded(content, _WRITES)
     files = [file for files in found.partition_to_write_stats.values() for file in files if file.path]
-    if found.operation_type in _REWRITES:
-        return files, None
-    return files, (found.extra_metadata or {}).get("schema") or None
+    said = found.extra_metadata or {}
+    schema = None if found.operation_type in _REWRITES else said.get("schema") or None
+    return Writes(files, schema, said.get(IN_PLACE) == "true")
 
 
 class Touched(msgspec.Struct, frozen=True, rename="camel", gc=False):

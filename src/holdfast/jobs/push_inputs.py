@@ -171,10 +171,11 @@ def _table_frame(session: SparkSession, lake: OpenTable, instant: InstantTime) -
     # Loaded here because Spark is large, and a plan needs none of it.
     from holdfast.engines.spark.reader import read_frame
     from holdfast.read.arrow_rows import selected_schema
+    from holdfast.read.path_columns import path_columns
 
     found = snapshot(lake, as_of=instant)
     schema = selected_schema(found.schema, columns=None, meta_columns=False)
-    return read_frame(session, lake.store, found, schema)
+    return read_frame(session, lake.store, found, schema, told=path_columns(lake, found, schema))
 
 
 def _as_text(fields: Iterable[Field]) -> str:

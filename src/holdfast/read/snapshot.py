@@ -30,6 +30,8 @@ class Snapshot:
     paths: list[str]
     written_with: Mapping[InstantTime, str] = field(default_factory=dict)
     """Commit → the Avro schema its files were written with; the footers of other files tell theirs."""
+    are_in_place: bool = False
+    """Whether each commit on the timeline says that its rows lie in the partitions they name."""
     are_first: pa.ChunkedArray | None = None
     """Whether each file is known to be the first of its file group: all its rows are of its own commit."""
 
@@ -86,7 +88,13 @@ def _snapshot(table: OpenTable, timeline: Timeline, time: InstantTime | None) ->
         raise TableDamaged(
             "no commit says what columns the table has", table=table.settings.name, file=paths[0]
         )
-    return Snapshot(schema, paths, view.schemas, _are_first(view.timeline, files))
+    return Snapshot(
+        schema,
+        paths,
+        view.schemas,
+        are_in_place=view.are_in_place,
+        are_first=_are_first(view.timeline, files),
+    )
 
 
 def _are_first(timeline: Timeline, files: pa.Table) -> pa.ChunkedArray:

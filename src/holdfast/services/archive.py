@@ -1,6 +1,6 @@
 """Archive: take the oldest instants from the active timeline, and keep what they said.
 
-    finish what was decided ─► plan ─► ARCHIVE in the ledger ─► archive written ─► files deleted
+    finish what was decided ─► plan ─► ARCHIVE in the ledger ─► archive written ─► its record ─► files deleted
 
 Readers list the timeline with every query, so it must stay short. ARCHIVE is
 decided only if no savepoint, no lease and nothing that takes commits back came
@@ -31,6 +31,7 @@ from holdfast.model.reports import ArchiveReport
 from holdfast.services.archive_guards import (
     Folders,
     metadata_table_bound,
+    say_in_place,
     spared,
     uncleaned_bound,
     unswept,
@@ -40,6 +41,7 @@ from holdfast.services.clean_plan import savepointed
 from holdfast.services.clean_scope import last_clean
 from holdfast.services.leases import append_taking_back, leased_instants
 from holdfast.services.rollback import failed_writes, recover
+from holdfast.table.in_place import record_in_place
 from holdfast.table.markers import instants_with_markers
 from holdfast.table.opened import OpenTable
 from holdfast.table.publish import shown_timeline
@@ -64,6 +66,8 @@ class _Stored(msgspec.Struct, frozen=True):
     number: int
     batch: int
     instants: tuple[tuple[InstantTime, Action], ...]
+    are_in_place: bool = False
+    """Whether each commit among them says that its rows lie in the partitions they name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,13 +172,14 @@ def _decide(table: OpenTable, settings: ArchiveSettings) -> tuple[Plan, set[Inst
             continue  # Decided since: its instants are going, and must not be planned again.
         try:
             plan = _planned(table, timeline, state, settings)
+            are_in_place = say_in_place(table.store, plan.instants)
         except TableDamaged:
             if not has_shrunk(table.store, timeline):
                 raise
             continue  # Another archiver was faster.
         if plan.until is None:
             return plan, resumed
-        decision = _Archiving(table, timeline, plan, settings, state.slot)
+        decision = _Archiving(table, timeline, plan, settings, state.slot, are_in_place=are_in_place)
         append_taking_back(table, decision.decide)
         if decision.is_decided:
             return plan, resumed
@@ -244,13 +249,21 @@ class _Archiving:
     """The decision to archive, asked anew in each slot."""
 
     def __init__(
-        self, table: OpenTable, timeline: Timeline, plan: Plan, settings: ArchiveSettings, slot: int
+        self,
+        table: OpenTable,
+        timeline: Timeline,
+        plan: Plan,
+        settings: ArchiveSettings,
+        slot: int,
+        *,
+        are_in_place: bool,
     ) -> None:
         self._table = table
         self._plan = plan
         self._actions = {commit.time: commit.action for commit in timeline.completed_commits}
         self._checked = slot
         self._batch = settings.batch
+        self._are_in_place = are_in_place
         self.is_decided = False
 
     def decide(self, state: LedgerState) -> Decision | None:
@@ -265,6 +278,7 @@ class _Archiving:
             1 + max(numbers, default=0),
             self._batch,
             tuple((instant.time, instant.action) for instant in self._plan.instants),
+            self._are_in_place,
         )
         self.is_decided = True
         return Decision(
@@ -304,6 +318,8 @@ def _carry_out(table: OpenTable) -> _CarriedOut:
     going = frozenset(stored.instants)
     files = [file for file in _listed(table) if file.key in going]
     path = _ensure_archived(table, stored, files)
+    if stored.are_in_place and _archived(table, path) <= going:
+        record_in_place(table, path)
     stuck = table.store.delete_all([file.path for file in files if file.state is not State.COMPLETED])
     instants: tuple[Instant, ...] = ()
     if not stuck:
@@ -332,16 +348,16 @@ def _ensure_archived(table: OpenTable, stored: _Stored, files: list[_Listed]) ->
             content = content or _encoded(table, stored, files, path)
             if content is None or table.store.create(path, content):
                 return path
-        elif _holds(table, path, stored):
+        elif _archived(table, path).issuperset(stored.instants):
             return path
         else:
             number += 1  # Another program has taken the name.
 
 
-def _holds(table: OpenTable, path: str, stored: _Stored) -> bool:
+def _archived(table: OpenTable, path: str) -> set[tuple[InstantTime, Action]]:
+    """The completed instants that an archive has: more than were decided on, if another program wrote it."""
     files = decode_archive(table.store.read(path)).files
-    completed = {(file.time, file.action) for file in files if file.state is State.COMPLETED}
-    return completed.issuperset(stored.instants)
+    return {(file.time, file.action) for file in files if file.state is State.COMPLETED}
 
 
 def _encoded(table: OpenTable, stored: _Stored, files: list[_Listed], path: str) -> bytes | None:

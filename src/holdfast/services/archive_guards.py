@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 
 from holdfast.errors import TableDamaged
 from holdfast.format.cleans import CleanMetadata, decode_clean_metadata
-from holdfast.format.commits import decode_replaced_file_ids
+from holdfast.format.commits import IN_PLACE, decode_extra_metadata, decode_replaced_file_ids
 from holdfast.format.malformed import Malformed
 from holdfast.format.restores import decode_restore_metadata
 from holdfast.format.rollbacks import RollbackMetadata, decode_rollback_metadata
-from holdfast.model.instant import Action, Instant, InstantTime, State
+from holdfast.model.instant import COMMIT_ACTIONS, Action, Instant, InstantTime, State
 from holdfast.model.names import META_FOLDER, in_partition, instant_file, is_data_file, parse_instant_file
 from holdfast.services.archive_plan import Bound, keeping_start
 from holdfast.storage.store import Store
@@ -119,6 +119,18 @@ def spared(store: Store, folders: Folders, cleans: Iterable[Instant]) -> set[Ins
                 found.add(instant.time)
                 break
     return found
+
+
+def say_in_place(store: Store, instants: Iterable[Instant]) -> bool:
+    """Whether each commit among them says that the rows it wrote lie in the partitions they name."""
+    commits = [instant for instant in instants if instant.action in COMMIT_ACTIONS]
+    for commit, content in read_all_completed(store, commits):
+        try:
+            if decode_extra_metadata(content).get(IN_PLACE) != "true":
+                return False
+        except Malformed as error:
+            raise _unreadable(commit, error) from error
+    return True
 
 
 def _left(

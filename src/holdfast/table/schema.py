@@ -22,7 +22,7 @@ def table_schema(table: OpenTable, timeline: Timeline, as_of: InstantTime | None
         path = instant_file(instant.time, instant.action, instant.state)
         content = read_completed(table.store, instant)
         try:
-            _, text = decode_writes(content)
+            text = decode_writes(content).schema
             if text is not None:
                 return without_meta_columns(arrow_schema(text))
         except Malformed as error:

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from holdfast.errors import HoldfastError, SnapshotExpired, TableDamaged
 from holdfast.format.commits import (
     NO_PREVIOUS_COMMIT,
+    Writes,
     WrittenFile,
     decode_replaced_file_ids,
     decode_writes,
@@ -51,8 +52,15 @@ SLICES = pa.schema(
 )
 """One row per base file."""
 
-_Said = tuple[pa.Table, dict[str, InstantTime], dict[InstantTime, str]]
-"""Base files, as rows of `SLICES`; file groups replaced; schemas by commit."""
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What commits say."""
+
+    slices: pa.Table
+    replaced: dict[str, InstantTime]
+    schemas: dict[InstantTime, str]
+    are_in_place: bool
 
 
 @dataclass(frozen=True)
@@ -72,6 +80,8 @@ class View:
     """Where the plans of cleans are, which say why a file is missing."""
     has_archived: bool = False
     """Whether the timeline has those commits, too, that were archived."""
+    are_in_place: bool = False
+    """Whether each commit of the timeline says that the rows it wrote lie in the partitions they name."""
 
     def latest(self, as_of: InstantTime | None = None) -> pa.Table:
         """The newest version of each visible file group, in the order of the paths.
@@ -181,41 +191,42 @@ def _view_of(
     *,
     archived: ArchivedTimeline = NO_ARCHIVE,
 ) -> View:
-    written, replaced, schemas = said
-    unnamed = listed.filter(pc.invert(pc.is_in(listed, written["path"].combine_chunks())))
+    unnamed = listed.filter(pc.invert(pc.is_in(listed, said.slices["path"].combine_chunks())))
     older = without_rolled_back(store, timeline, _archived(unnamed, timeline), archived=archived)
-    slices = pa.concat_tables([written, older])
+    slices = pa.concat_tables([said.slices, older])
     slices = slices.take(pc.sort_indices(slices["path"]))
-    return View(timeline, slices, listed, replaced, schemas, store)
+    return View(timeline, slices, listed, said.replaced, said.schemas, store, are_in_place=said.are_in_place)
 
 
 def _said_by_commits(
     commits: Iterable[tuple[Instant, bytes]], *, partitions: Collection[str] | None = None
 ) -> _Said:
-    """The base files commits wrote, the file groups they replaced, and the schemas they wrote in.
+    """The base files commits wrote, the file groups they replaced, and what they say of both.
 
-    If partitions are given, only the files in those, and no schemas.
+    If partitions are given, only the files in those, and nothing else.
     """
     tables: list[pa.Table] = [SLICES.empty_table()]
     replaced: dict[str, InstantTime] = {}
     schemas: dict[InstantTime, str] = {}
+    are_in_place = partitions is None
     for instant, content in commits:
         try:
             if partitions is None:
-                files, schema = decode_writes(content)
+                said = decode_writes(content)
             else:
-                files, schema = decode_writes_in(content, partitions), None
+                said = Writes(decode_writes_in(content, partitions), None, are_in_place=False)
             ids = decode_replaced_file_ids(content) if instant.action is Action.REPLACECOMMIT else {}
         except Malformed as error:
             file = instant_file(instant.time, instant.action, instant.state)
             raise TableDamaged("commit metadata cannot be read", file=file, cause=error) from error
-        tables.append(_slices(files, instant.time))
-        if schema is not None:
-            schemas[instant.time] = schema
+        tables.append(_slices(said.files, instant.time))
+        are_in_place = are_in_place and said.are_in_place
+        if said.schema is not None:
+            schemas[instant.time] = said.schema
         for partition, file_ids in ids.items():
             for file_id in file_ids:
                 replaced.setdefault(in_partition(partition, file_id), instant.time)
-    return pa.concat_tables(tables), replaced, schemas
+    return _Said(pa.concat_tables(tables), replaced, schemas, are_in_place)
 
 
 def _slices(files: list[WrittenFile], instant: InstantTime) -> pa.Table:

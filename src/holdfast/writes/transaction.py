@@ -30,7 +30,7 @@ from holdfast.errors import (
     WriteConflict,
     WriterActive,
 )
-from holdfast.format.commits import CommitMetadata, WriteStat, encode_commit, inflight_metadata
+from holdfast.format.commits import IN_PLACE, CommitMetadata, WriteStat, encode_commit, inflight_metadata
 from holdfast.format.ledger_entries import EntryKind
 from holdfast.format.replace_requests import encode_replace_request
 from holdfast.host import Owner
@@ -255,11 +255,17 @@ def _prepared(table: OpenTable, request: WriteRequest, instant: InstantTime, con
     return encode_commit(
         CommitMetadata(
             by_partition,
-            extra_metadata={**request.origin.said, "schema": contents.schema},
+            extra_metadata={**request.origin.said, **_said(request), "schema": contents.schema},
             operation_type=request.operation,
             partition_to_replace_file_ids=replaced,
         )
     )
+
+
+def _said(request: WriteRequest) -> Mapping[str, str]:
+    # A record that is found in another partition, and is not to follow its columns, stays there.
+    may_stay = request.operation == "UPSERT" and request.settings.index_type.is_global
+    return {} if may_stay and not request.settings.moves_records else {IN_PLACE: "true"}
 
 
 def _claim_of(request: WriteRequest, contents: Contents, payload: bytes) -> Claim:

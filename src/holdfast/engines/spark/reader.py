@@ -5,6 +5,7 @@ checked against its checksum.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -12,37 +13,72 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as f
 
-from holdfast.engines.spark.inputs import spark_path
+from holdfast.engines.spark.inputs import spark_path, spark_uri
+from holdfast.engines.spark.keys import quoted
 from holdfast.engines.spark.session import listing_few_tasks
 from holdfast.engines.spark.types import spark_schema_of, spark_type_of
 from holdfast.read.changes import COMMIT_TIME, Changes
+from holdfast.read.path_columns import PathColumns
 from holdfast.read.scans import Scan, scans
 from holdfast.read.snapshot import Snapshot, uris
 from holdfast.storage.store import Store
 
 _VERIFY_CHECKSUMS = "parquet.page.verify-checksum.enabled"
+_BASE = "basePath"
+"""Spark's option for the folder below which the names of folders tell columns."""
 
 
-def read_frame(session: SparkSession, store: Store, snapshot: Snapshot, schema: pa.Schema) -> DataFrame:
-    """The rows of a snapshot. Files of an older schema are read in their own and then widened."""
+def read_frame(
+    session: SparkSession,
+    store: Store,
+    snapshot: Snapshot,
+    schema: pa.Schema,
+    *,
+    told: PathColumns | None = None,
+) -> DataFrame:
+    """The rows of a snapshot. Files of an older schema are read in their own and then widened.
+
+    What paths tell Spark takes from them, and opens no file of a partition
+    that a query does not ask for.
+    """
     if not snapshot.paths:
         return session.createDataFrame([], spark_schema_of(schema))
-    frames = [_frame(session, store, scan, schema) for scan in scans(store, snapshot, schema)]
+    frames = []
+    for scan in scans(store, snapshot, schema):
+        telling, others = ([], scan.paths) if told is None else told.split(scan.paths)
+        if telling:
+            frames.append(_frame(session, store, replace(scan, paths=telling), schema, by_path=True))
+        if others:
+            frames.append(_frame(session, store, replace(scan, paths=others), schema))
     # The class to which a frame of Spark Connect belongs is another one in PySpark 3.5.
     return reduce(lambda first, second: first.union(second), frames)
 
 
-def read_changes_frame(session: SparkSession, store: Store, changes: Changes, schema: pa.Schema) -> DataFrame:
+def read_changes_frame(
+    session: SparkSession,
+    store: Store,
+    changes: Changes,
+    schema: pa.Schema,
+    *,
+    told: PathColumns | None = None,
+) -> DataFrame:
     """The scan leaves out row groups by their statistics, because the filter stands right above it."""
-    frame = read_frame(session, store, changes.snapshot, schema)
+    frame = read_frame(session, store, changes.snapshot, schema, told=told)
     return frame.where(f.col(COMMIT_TIME) > changes.since) if changes.has_older_rows else frame
 
 
-def _frame(session: SparkSession, store: Store, scan: Scan, schema: pa.Schema) -> DataFrame:
+def _frame(
+    session: SparkSession, store: Store, scan: Scan, schema: pa.Schema, *, by_path: bool = False
+) -> DataFrame:
     files = [spark_path(uri) for uri in uris(store, scan.paths)]
     reader = session.read.schema(spark_schema_of(scan.form)).option(_VERIFY_CHECKSUMS, "true")
+    if by_path:
+        reader = reader.option(_BASE, spark_uri(store.uri("").rstrip("/")))
     with listing_few_tasks(session):
         frame = _of_files(session, reader, files)
+    if by_path:
+        # Spark puts what it takes from paths last, also columns that nobody wants.
+        frame = frame.select(*(f.col(quoted(name)) for name in scan.form.names))
     if scan.form == schema:
         return frame
     return frame.select(
