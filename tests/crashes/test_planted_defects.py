@@ -15,7 +15,6 @@ from harness.explorer import random_schedules, schedules
 from harness.faults import StoreWrapper
 from harness.world import World
 from holdfast.errors import HoldfastError
-from holdfast.format.commits import IN_PLACE
 from holdfast.jobs import ingested
 from holdfast.model.instant import State
 from holdfast.model.names import LEDGER_FOLDER, META_FOLDER, BaseFileName, heartbeat_path, instant_file
@@ -265,7 +264,6 @@ def test_a_file_that_is_not_looked_for_once_the_write_has_begun_is_found(monkeyp
 
 def test_instants_deleted_before_they_are_archived_are_found(monkeypatch):
     monkeypatch.setattr(archive, "_ensure_archived", lambda table, stored, files: "nowhere")
-    monkeypatch.setattr(archive, "say_in_place", lambda store, instants: False)
 
     assert matrix_finds_it("archive")
 
@@ -284,12 +282,13 @@ def test_a_commit_that_comes_back_after_it_was_taken_back_is_found(monkeypatch):
 
 
 def test_a_commit_that_says_in_place_what_is_not_is_found(monkeypatch):
-    monkeypatch.setattr(transaction, "_said", lambda request: {IN_PLACE: "true"})
+    monkeypatch.setattr(transaction, "_in_place", lambda request: "true")
 
     assert matrix_finds_it("stay")
 
 
 def test_an_archive_that_forgets_what_a_commit_did_not_say_is_found(monkeypatch):
-    monkeypatch.setattr(archive, "say_in_place", lambda store, instants: True)
+    every = lambda store, instants: tuple(instant.time for instant in instants)  # noqa: E731
+    monkeypatch.setattr(archive, "leaving_in_place", every)
 
     assert matrix_finds_it("let records stay")

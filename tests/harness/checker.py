@@ -139,9 +139,8 @@ def check_at_any_time(table: OpenTable) -> None:
 
 def _check_in_place(table: OpenTable) -> None:
     found = snapshot(table)
-    if found.schema is None or path_columns(table, found, found.schema) is None:
-        return
-    for path in found.paths:
+    columns = None if found.schema is None else path_columns(table, found, found.schema)
+    for path in [] if columns is None else columns.split(found.paths)[0]:
         rows = read_rows(table.store, replace(found, paths=[path]), found.schema)
         named = set(partition_column(rows, table.settings).to_pylist())
         if named - {partition_of(path)}:

@@ -1,26 +1,23 @@
 """When the paths of files may stand for partition columns: only where no row can lie elsewhere."""
 
-from dataclasses import replace
-
 import pyarrow as pa
 import pytest
 
 from harness.checker import check_at_any_time, check_at_rest
-from harness.faults import Crash, CrashingStore, RecordingStore
+from harness.faults import Crash, CrashingStore, InterruptedStore, RecordingStore
 from harness.world import LOCATION, memory_world, table_of
 from holdfast.config.archiving import ArchiveSettings
 from holdfast.config.cleaning import CleanPolicy, CleanSettings
 from holdfast.config.table import new_table_settings
 from holdfast.config.write import WriteSettings
-from holdfast.format.archive import decode_archive, encode_archive
 from holdfast.format.commits import IN_PLACE, decode_extra_metadata
 from holdfast.model.instant import InstantTime, State
-from holdfast.model.names import ARCHIVED_IN_PLACE, instant_file
+from holdfast.model.names import ARCHIVED_IN_PLACE, instant_file, partition_of
 from holdfast.read.path_columns import path_columns
 from holdfast.read.snapshot import snapshot
 from holdfast.services.archive import archive_after_recovery
 from holdfast.services.undo import undo
-from holdfast.table.in_place import archived_in_place
+from holdfast.table.in_place import archived_in_place, record_in_place
 from holdfast.table.opened import create_new
 from holdfast.timeline.timeline import load_timeline
 
@@ -53,13 +50,21 @@ def world():
 
 
 def write(world, *cities, settings=BY_HAND):
+    """One row for each city, with the same key in each."""
     return world.write("upsert", table_of([("a", city, 1.0) for city in cities]), settings)
 
 
-def told(world, as_of=None):
+def telling(world, as_of=None):
+    """The folders whose names are relied on for all their files."""
     table = world.open()
     found = snapshot(table, as_of=as_of)
-    return path_columns(table, found, found.schema) is not None
+    columns = path_columns(table, found, found.schema)
+    told, others = ([], found.paths) if columns is None else columns.split(found.paths)
+    return {partition_of(path) for path in told} - {partition_of(path) for path in others}
+
+
+def telling_all(world):
+    return telling(world) == {partition_of(path) for path in snapshot(world.open()).paths}
 
 
 def without_mark(world, commit):
@@ -77,97 +82,100 @@ def test_the_paths_of_a_new_table_tell(world):
     write(world, "paris")
     write(world, "rome")
 
-    assert told(world)
+    assert telling(world) == {"city=paris", "city=rome"}
 
 
-def test_a_record_that_stays_where_it_was_found_ends_it_until_that_is_undone(world):
-    write(world, "paris")
-    write(world, "rome", settings=STAYING)
-    after = told(world)
-    before = told(world, as_of=load_timeline(world.store).completed_commits[0])
+def test_those_do_not_where_a_record_stays_that_was_found_there(world):
+    first = world.write("upsert", table_of([("a", "paris", 1.0), ("b", "rome", 1.0)]), BY_HAND)
+    world.write("upsert", table_of([("b", "oslo", 1.0)]), STAYING)
+    then, now = telling(world, as_of=first.instant), telling(world)
     undo(world.open())
 
-    assert not after
-    assert not before, "what later commits did is not looked at closer"
-    assert told(world)
+    assert then == {"city=paris", "city=rome"}
+    assert now == {"city=paris"}
+    assert telling(world) == {"city=paris", "city=rome"}
 
 
-def test_the_same_index_without_such_records_does_not(world):
+def test_nor_after_writes_that_take_it_over_until_the_files_are_replaced(world):
     write(world, "paris")
-    moving = WriteSettings.from_options({"hoodie.index.type": "GLOBAL_SIMPLE"})
-    write(world, "rome", settings=moving)
+    world.write("upsert", table_of([("a", "rome", 2.0)]), STAYING)
+    world.write("upsert", table_of([("b", "paris", 3.0)]), BY_HAND)
+    after = telling(world)
+    world.write("insert_overwrite", table_of([("c", "paris", 4.0)]), BY_HAND)
 
-    assert told(world)
+    assert after == set()
+    assert telling(world) == {"city=paris"}
+
+
+def test_the_same_index_without_such_records_changes_nothing(world):
+    write(world, "paris")
+    write(world, "rome", settings=WriteSettings.from_options({"hoodie.index.type": "GLOBAL_SIMPLE"}))
+
+    assert telling_all(world)
     check_at_rest(world.open())
 
 
-def test_a_commit_of_another_program_ends_it(world):
+def test_those_of_another_program_do_not_tell_nor_what_is_built_on_them(world):
     without_mark(world, write(world, "paris"))
+    write(world, "rome")
+    assert telling(world) == {"city=rome"}
+
     write(world, "paris")
 
-    assert not told(world)
+    assert telling(world) == {"city=rome"}
+
+
+def test_a_commit_that_is_gone_without_those_that_built_on_it_tells_nothing_of_them(world):
+    """As Hudi leaves it, which rolls back also what is not the newest, if there are many writers."""
+    write(world, "paris")
+    stray = world.write("upsert", table_of([("a", "rome", 2.0)]), STAYING)
+    world.write("upsert", table_of([("a", "paris", 3.0)]), BY_HAND)
+    for state in State:
+        world.store.delete(instant_file(stray.instant, stray.action, state))
+    for path in world.files_of(stray.instant):
+        world.store.delete(path)
+
+    assert telling(world) == set()
 
 
 def test_archived_commits_go_on_telling(world):
+    write(world, "paris")
     for number in range(1, 9):
-        write(world, f"city{number}")
+        write(world, f"city{number}", "paris")
         if number in (4, 7):
             assert archive(world).archived
-            assert told(world), number
+            assert telling_all(world), number
 
     assert len(load_timeline(world.store).completed_commits) == 3
-    assert told(world)
+    assert len(telling(world)) == 9
 
 
 @pytest.mark.parametrize("number", [1, 5])
-def test_one_that_does_not_say_it_is_not_forgotten_when_it_is_archived(world, number):
+@pytest.mark.parametrize("is_archive_lost", [False, True])
+def test_one_that_does_not_say_it_is_not_forgotten_when_it_is_archived(world, number, is_archive_lost):
     for now in range(1, 9):
         commit = write(world, f"city{now}")
         if now == number:
             without_mark(world, commit)
         if now in (4, 7):
             assert archive(world).archived
+    world.write("upsert", table_of([("x", f"city={number}", 0.0)]), BY_HAND)
+    if is_archive_lost:
+        for path in world.store.paths(".hoodie/archived"):
+            world.store.delete(path)
+    assert archive(world).archived
 
-    assert commit.instant not in [one.time for one in load_timeline(world.store).completed_commits[:-1]]
-    table = world.open()
-    assert snapshot(table).are_in_place, "the timeline knows nothing of it any more"
-    assert not archived_in_place(table)
-    assert not told(world)
-
-
-def test_an_archive_of_another_program_ends_it(world):
-    for number in range(1, 5):
-        write(world, f"city{number}")
-    archive(world)
-    assert told(world)
-
-    world.store.create(".hoodie/archived/.commits_.archive.7_1-0-1", b"")
-
-    assert not told(world)
+    expected = {f"city=city{now}" for now in range(1, 9) if now != number} | {f"city=city={number}"}
+    assert telling(world) == expected
 
 
-def test_an_archive_to_which_another_program_appends_ends_it(world):
-    for number in range(1, 5):
-        write(world, f"city{number}")
-    path = archive(world).file
-
-    world.store.put(path, world.store.read(path) + b"more")
-
-    assert not told(world)
-
-
-def test_a_record_that_is_lost_ends_it_and_does_not_come_back(world):
+def test_a_record_that_is_lost_ends_it_for_what_is_archived(world):
     for number in range(1, 5):
         write(world, f"city{number}")
     archive(world)
     world.store.delete(ARCHIVED_IN_PLACE)
-    after = told(world)
-    for number in range(5, 8):
-        write(world, f"city{number}")
-    archive(world)
 
-    assert not after
-    assert not told(world)
+    assert telling(world) == {"city=city3", "city=city4"}
 
 
 def test_an_archiver_that_dies_leaves_it_to_the_next_one(world):
@@ -181,10 +189,24 @@ def test_an_archiver_that_dies_leaves_it_to_the_next_one(world):
         copy = world.copy()
         with pytest.raises(Crash):
             archive(copy.on(CrashingStore(copy.store, number, after=True)))
+        assert telling_all(copy), recorder.changes[number - 1]
         check_at_any_time(copy.open())
         archive(copy)
-        assert told(copy), recorder.changes[number - 1]
+        assert telling_all(copy), recorder.changes[number - 1]
         check_at_rest(copy.open())
+
+
+def test_two_that_add_to_the_record_lose_nothing(world):
+    slow = InterruptedStore(
+        world.store, ARCHIVED_IN_PLACE, lambda: record_in_place(world.store, [InstantTime("2")])
+    )
+    record_in_place(slow, [InstantTime("1")])
+    slower = InterruptedStore(
+        world.store, ARCHIVED_IN_PLACE, lambda: record_in_place(world.store, [InstantTime("4")])
+    )
+    record_in_place(slower, [InstantTime("3")])
+
+    assert archived_in_place(world.store) == {"1", "2", "3", "4"}
 
 
 @pytest.mark.parametrize(
@@ -212,7 +234,9 @@ def test_only_values_that_can_be_read_back_are_taken_from_paths(kind, properties
     create_new(world.store, LOCATION, settings, clock=world.clock, host=world.host)
     world.write("upsert", pa.table({"id": ["a"], "city": pa.nulls(1, kind)}), BY_HAND)
 
-    assert told(world) is tells
+    table = world.open()
+    found = snapshot(table)
+    assert (path_columns(table, found, found.schema) is not None) is tells
 
 
 def test_nulls_and_escaped_values_are_read_from_the_files(world):
@@ -227,12 +251,12 @@ def test_nulls_and_escaped_values_are_read_from_the_files(world):
     columns = path_columns(table, found, found.schema)
     assert columns is not None
 
-    telling, others = columns.split(found.paths)
+    told, others = columns.split(found.paths)
 
-    folders = {path.rpartition("/")[0] for path in telling}
+    folders = {path.rpartition("/")[0] for path in told}
     assert folders == {"city=paris", "city=new york", "city=münchen", "city=a=b"}
     assert {path.rpartition("/")[0] for path in others} == {"city=50%", "city=__HIVE_DEFAULT_PARTITION__"}
-    assert sorted(telling + others) == sorted(found.paths)
+    assert sorted(told + others) == sorted(found.paths)
 
 
 def test_a_query_without_partition_columns_needs_nothing_of_the_paths(world):
@@ -241,21 +265,3 @@ def test_a_query_without_partition_columns_needs_nothing_of_the_paths(world):
     found = snapshot(table)
 
     assert path_columns(table, found, pa.schema([("fare", pa.float64())])) is None
-
-
-def test_an_archive_of_another_program_with_more_than_was_decided_on_is_not_taken_for_ours(world):
-    """Hudi archived our commits together with one of its own, after an archiver of ours had died."""
-    for number in range(1, 6):
-        write(world, f"city{number}")
-    finished = world.copy()
-    path = archive(finished).file
-    ours = decode_archive(finished.store.read(path)).files
-    theirs = replace(ours[-1], time=InstantTime("20200101000000000"), content=b"{}")
-    world.die_after(archive, last="create .hoodie/.holdfast/ledger")
-    world.store.create(path, encode_archive([theirs, *ours], per_block=10))
-
-    archive(world)
-
-    assert told(finished)
-    assert len(load_timeline(world.store).completed_commits) == 2
-    assert not told(world)

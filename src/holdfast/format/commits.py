@@ -12,14 +12,20 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from holdfast.format.malformed import Malformed
+from holdfast.model.instant import InstantTime
 
 NO_PREVIOUS_COMMIT = "null"
 """What Hudi writes, as text, for the previous commit of a new file group."""
 
+_NO_PREVIOUS = frozenset({None, "", NO_PREVIOUS_COMMIT})
+
 UNKNOWN_OPERATION = "UNKNOWN"
 
 IN_PLACE = "holdfast.rows.in.place"
-"""Extra metadata: `true` if every row that the commit wrote lies in the partition that its columns name."""
+"""Extra metadata: `true` if every row that the commit wrote lies in the partition that its columns name.
+
+Of rows that its files took over from older versions it says nothing.
+"""
 
 _REWRITES = frozenset({"CLUSTER", "COMPACT", "LOG_COMPACT", "INDEX"})
 
@@ -117,6 +123,11 @@ class WrittenFile(msgspec.Struct, frozen=True, rename="camel", gc=False):
     file_size_in_bytes: Long = 0
     prev_commit: str | None = NO_PREVIOUS_COMMIT
 
+    @property
+    def previous(self) -> str | None:
+        """The commit of the version that this one replaced; None if it is the first of its file group."""
+        return None if self.prev_commit in _NO_PREVIOUS else self.prev_commit
+
 
 def decode_written_files(content: bytes) -> list[WrittenFile]:
     """Every file a commit wrote."""
@@ -141,6 +152,12 @@ class Writes(NamedTuple):
     """
     are_in_place: bool
     """Whether the commit says so of its rows."""
+
+    @property
+    def built_on(self) -> frozenset[InstantTime]:
+        """The commits of the versions that the files replaced."""
+        named = {file.prev_commit for file in self.files}
+        return frozenset(InstantTime(commit) for commit in named - _NO_PREVIOUS if commit is not None)
 
 
 def decode_writes(content: bytes) -> Writes:

@@ -1,10 +1,11 @@
 """Partition columns that the paths of files tell, so that a query can leave out whole partitions.
 
 A record that was found by a global index may lie in another partition than its
-columns name, and Hudi's programs write such rows, too. So paths are relied on
-only where every commit, also the archived ones, says that it left none.
+columns name, and Hudi's programs write such rows, too. So the paths of those
+files alone are relied on that come from commits which left all rows in place.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,8 +14,9 @@ import pyarrow.compute as pc
 
 from holdfast.config.key_generators import PartitionType
 from holdfast.format.partition_paths import DEFAULT_PARTITION
+from holdfast.model.names import BASE_FILE_PATTERN
 from holdfast.read.snapshot import Snapshot
-from holdfast.table.in_place import archived_in_place
+from holdfast.table.in_place import archived_in_place, in_place
 from holdfast.table.opened import OpenTable
 
 
@@ -22,29 +24,35 @@ from holdfast.table.opened import OpenTable
 class PathColumns:
     pattern: str
     """What the path of a file looks like that tells them."""
+    commits: frozenset[str]
+    """Those whose files have no row that lies elsewhere."""
 
     def split(self, paths: Sequence[str]) -> tuple[list[str], list[str]]:
-        """The files whose paths tell the values, and the others: those of nulls and of escaped values."""
+        """The files whose paths tell the values, and the others: those of nulls and escaped values, too."""
         column = pa.array(paths, pa.string())
+        instants = pc.struct_field(pc.extract_regex(column, BASE_FILE_PATTERN), "instant")
+        is_in_place = pc.is_in(instants, pa.array(self.commits, pa.string()))
         # A null and an empty text have one folder.
         is_default = pc.match_substring(column, f"={DEFAULT_PARTITION}/")
-        tells = pc.and_(pc.match_substring_regex(column, self.pattern), pc.invert(is_default))
+        is_spelled = pc.and_(pc.match_substring_regex(column, self.pattern), pc.invert(is_default))
+        tells = pc.and_(is_in_place, is_spelled)
         return column.filter(tells).to_pylist(), column.filter(pc.invert(tells)).to_pylist()
 
 
 def path_columns(table: OpenTable, snapshot: Snapshot, schema: pa.Schema) -> PathColumns | None:
-    """What the paths of a snapshot tell of the wanted columns; None if files have to be opened for it."""
+    """What the paths of a snapshot tell of the wanted columns; None if all files have to be opened for it."""
     settings = table.settings
     is_plain = settings.hive_style and set(settings.told_partition_types or ()) == {PartitionType.SIMPLE}
     is_wanted = not set(settings.partition_by).isdisjoint(schema.names)
-    if not is_plain or not is_wanted or not snapshot.are_in_place or snapshot.schema is None:
+    if not is_plain or not is_wanted or not snapshot.paths or snapshot.schema is None:
         return None
     kinds = {field.name: field.type for field in snapshot.schema}
     spellings = {name: _spelling(kinds.get(name)) for name in settings.partition_by}
-    if None in spellings.values() or not archived_in_place(table):
+    if None in spellings.values():
         return None
-    segments = (f"{name}={text}/" for name, text in spellings.items())
-    return PathColumns(f"^{''.join(segments)}[^/]+$")
+    segments = (f"{re.escape(name)}={text}/" for name, text in spellings.items())
+    commits = in_place(snapshot.said_in_place, archived_in_place(table.store))
+    return PathColumns(f"^{''.join(segments)}[^/]+$", commits) if commits else None
 
 
 def _spelling(kind: pa.DataType | None) -> str | None:

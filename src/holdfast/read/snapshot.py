@@ -12,6 +12,7 @@ from holdfast.errors import TableDamaged, UnknownInstant, UnsupportedTable
 from holdfast.model.instant import Action, Instant, InstantTime, instant_time, time_at
 from holdfast.model.reports import Commit
 from holdfast.storage.store import Store
+from holdfast.table.in_place import Said
 from holdfast.table.opened import OpenTable
 from holdfast.table.schema import schema_as_of, table_schema
 from holdfast.table.steady import read_steadily
@@ -30,8 +31,8 @@ class Snapshot:
     paths: list[str]
     written_with: Mapping[InstantTime, str] = field(default_factory=dict)
     """Commit → the Avro schema its files were written with; the footers of other files tell theirs."""
-    are_in_place: bool = False
-    """Whether each commit on the timeline says that its rows lie in the partitions they name."""
+    said_in_place: Said = field(default_factory=dict)
+    """Commits of the timeline that say that the rows they wrote lie in the partitions these name."""
     are_first: pa.ChunkedArray | None = None
     """Whether each file is known to be the first of its file group: all its rows are of its own commit."""
 
@@ -92,7 +93,7 @@ def _snapshot(table: OpenTable, timeline: Timeline, time: InstantTime | None) ->
         schema,
         paths,
         view.schemas,
-        are_in_place=view.are_in_place,
+        said_in_place=view.said_in_place,
         are_first=_are_first(view.timeline, files),
     )
 

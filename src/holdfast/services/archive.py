@@ -30,8 +30,8 @@ from holdfast.model.names import META_FOLDER, SHOWN_AS, archive_file, parse_inst
 from holdfast.model.reports import ArchiveReport
 from holdfast.services.archive_guards import (
     Folders,
+    leaving_in_place,
     metadata_table_bound,
-    say_in_place,
     spared,
     uncleaned_bound,
     unswept,
@@ -66,8 +66,8 @@ class _Stored(msgspec.Struct, frozen=True):
     number: int
     batch: int
     instants: tuple[tuple[InstantTime, Action], ...]
-    are_in_place: bool = False
-    """Whether each commit among them says that its rows lie in the partitions they name."""
+    in_place: tuple[InstantTime, ...] = ()
+    """The commits among them whose files have all rows in the partitions that these name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,14 +172,14 @@ def _decide(table: OpenTable, settings: ArchiveSettings) -> tuple[Plan, set[Inst
             continue  # Decided since: its instants are going, and must not be planned again.
         try:
             plan = _planned(table, timeline, state, settings)
-            are_in_place = say_in_place(table.store, plan.instants)
+            in_place = leaving_in_place(table.store, plan.instants)
         except TableDamaged:
             if not has_shrunk(table.store, timeline):
                 raise
             continue  # Another archiver was faster.
         if plan.until is None:
             return plan, resumed
-        decision = _Archiving(table, timeline, plan, settings, state.slot, are_in_place=are_in_place)
+        decision = _Archiving(table, timeline, plan, settings, state.slot, in_place=in_place)
         append_taking_back(table, decision.decide)
         if decision.is_decided:
             return plan, resumed
@@ -256,14 +256,14 @@ class _Archiving:
         settings: ArchiveSettings,
         slot: int,
         *,
-        are_in_place: bool,
+        in_place: tuple[InstantTime, ...],
     ) -> None:
         self._table = table
         self._plan = plan
         self._actions = {commit.time: commit.action for commit in timeline.completed_commits}
         self._checked = slot
         self._batch = settings.batch
-        self._are_in_place = are_in_place
+        self._in_place = in_place
         self.is_decided = False
 
     def decide(self, state: LedgerState) -> Decision | None:
@@ -278,7 +278,7 @@ class _Archiving:
             1 + max(numbers, default=0),
             self._batch,
             tuple((instant.time, instant.action) for instant in self._plan.instants),
-            self._are_in_place,
+            self._in_place,
         )
         self.is_decided = True
         return Decision(
@@ -318,8 +318,7 @@ def _carry_out(table: OpenTable) -> _CarriedOut:
     going = frozenset(stored.instants)
     files = [file for file in _listed(table) if file.key in going]
     path = _ensure_archived(table, stored, files)
-    if stored.are_in_place and _archived(table, path) <= going:
-        record_in_place(table, path)
+    record_in_place(table.store, stored.in_place)
     stuck = table.store.delete_all([file.path for file in files if file.state is not State.COMPLETED])
     instants: tuple[Instant, ...] = ()
     if not stuck:
@@ -348,16 +347,16 @@ def _ensure_archived(table: OpenTable, stored: _Stored, files: list[_Listed]) ->
             content = content or _encoded(table, stored, files, path)
             if content is None or table.store.create(path, content):
                 return path
-        elif _archived(table, path).issuperset(stored.instants):
+        elif _holds(table, path, stored):
             return path
         else:
             number += 1  # Another program has taken the name.
 
 
-def _archived(table: OpenTable, path: str) -> set[tuple[InstantTime, Action]]:
-    """The completed instants that an archive has: more than were decided on, if another program wrote it."""
+def _holds(table: OpenTable, path: str, stored: _Stored) -> bool:
     files = decode_archive(table.store.read(path)).files
-    return {(file.time, file.action) for file in files if file.state is State.COMPLETED}
+    completed = {(file.time, file.action) for file in files if file.state is State.COMPLETED}
+    return completed.issuperset(stored.instants)
 
 
 def _encoded(table: OpenTable, stored: _Stored, files: list[_Listed], path: str) -> bytes | None:

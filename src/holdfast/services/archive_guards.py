@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from holdfast.errors import TableDamaged
 from holdfast.format.cleans import CleanMetadata, decode_clean_metadata
-from holdfast.format.commits import IN_PLACE, decode_extra_metadata, decode_replaced_file_ids
+from holdfast.format.commits import decode_replaced_file_ids, decode_writes
 from holdfast.format.malformed import Malformed
 from holdfast.format.restores import decode_restore_metadata
 from holdfast.format.rollbacks import RollbackMetadata, decode_rollback_metadata
@@ -22,6 +22,7 @@ from holdfast.model.names import META_FOLDER, in_partition, instant_file, is_dat
 from holdfast.services.archive_plan import Bound, keeping_start
 from holdfast.storage.store import Store
 from holdfast.table.clean_plans import planned_paths, read_clean_plan
+from holdfast.table.in_place import archived_in_place, in_place
 from holdfast.table.opened import OpenTable
 from holdfast.table.properties_file import read_settings
 from holdfast.timeline.timeline import Timeline, read_all_completed
@@ -121,16 +122,20 @@ def spared(store: Store, folders: Folders, cleans: Iterable[Instant]) -> set[Ins
     return found
 
 
-def say_in_place(store: Store, instants: Iterable[Instant]) -> bool:
-    """Whether each commit among them says that the rows it wrote lie in the partitions they name."""
+def leaving_in_place(store: Store, instants: Iterable[Instant]) -> tuple[InstantTime, ...]:
+    """The commits among them whose files have all rows in the partitions that these name."""
     commits = [instant for instant in instants if instant.action in COMMIT_ACTIONS]
+    said: dict[InstantTime, frozenset[InstantTime]] = {}
     for commit, content in read_all_completed(store, commits):
         try:
-            if decode_extra_metadata(content).get(IN_PLACE) != "true":
-                return False
+            writes = decode_writes(content)
         except Malformed as error:
             raise _unreadable(commit, error) from error
-    return True
+        if writes.are_in_place:
+            said[commit.time] = writes.built_on
+    if not said:
+        return ()
+    return tuple(sorted(in_place(said, archived_in_place(store)) & said.keys()))
 
 
 def _left(

@@ -1,40 +1,51 @@
-"""Whether archived commits left their rows in the partitions that the rows name.
+"""Which commits left all rows of their files in the partitions that the rows name.
 
-A commit says it of the rows that it wrote, and a view asks all commits of the
-active timeline. Of those that are archived a record tells: the digest of a
-listing of the archives, written by whoever put the last of them there, if its
-commits and the record before it said so. An archive of another program, or one
-whose commits do not say it, is not in the listing that the record is of.
+A commit says it of the rows that it wrote. Its files also hold what it took
+over from the versions before them; so it counts only if the commits of those
+count, too. Of archived commits a record tells, which only grows: an archiver
+adds those that count before they leave the timeline. What the record does not
+name, a commit of another program or one whose archive was lost, does not count.
 """
 
-import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping
 
-from holdfast.model.names import ARCHIVED_IN_PLACE, META_FOLDER
-from holdfast.storage.store import StoredFile, read_or_none
-from holdfast.table.opened import OpenTable
+from holdfast.model.instant import InstantTime
+from holdfast.model.names import ARCHIVED_IN_PLACE
+from holdfast.storage.store import Store, read_or_none
 
-
-def archived_in_place(table: OpenTable) -> bool:
-    """True if it is known of all archived commits, or there are none."""
-    archives = _archives(table)
-    return not archives or read_or_none(table.store, ARCHIVED_IN_PLACE) == _digest(archives)
+Said = Mapping[InstantTime, frozenset[InstantTime]]
+"""A commit that says it → the commits whose versions of files it took over."""
 
 
-def record_in_place(table: OpenTable, archive: str) -> None:
-    """Take an archive into the record, whose commits all say it; unless it is unknown of older archives."""
-    archives = _archives(table)
-    known = read_or_none(table.store, ARCHIVED_IN_PLACE)
-    older = [file for file in archives if file.path != archive]
-    if known != _digest(archives) and (not older or known == _digest(older)):
-        table.store.put(ARCHIVED_IN_PLACE, _digest(archives))
+def in_place(said: Said, archived: Collection[InstantTime]) -> frozenset[InstantTime]:
+    """The commits that count, given the archived ones that do."""
+    found = set(archived)
+    for commit in sorted(said):
+        if said[commit] <= found:
+            found.add(commit)
+    return frozenset(found)
 
 
-def _archives(table: OpenTable) -> tuple[StoredFile, ...]:
-    return table.store.folder(f"{META_FOLDER}/{table.settings.archive_folder}").files
+def archived_in_place(store: Store) -> frozenset[InstantTime]:
+    return _decoded(read_or_none(store, ARCHIVED_IN_PLACE) or b"")
 
 
-def _digest(archives: Sequence[StoredFile]) -> bytes:
-    # Hudi may append to an archive, which shows in its size.
-    listing = "\n".join(f"{file.path} {file.size}" for file in archives)
-    return hashlib.sha256(listing.encode()).hexdigest().encode()
+def record_in_place(store: Store, commits: Collection[InstantTime]) -> None:
+    """Add commits that are about to leave the timeline."""
+    while commits:
+        if store.create(ARCHIVED_IN_PLACE, _encoded(commits)):
+            return
+        content, version = store.read_version(ARCHIVED_IN_PLACE)
+        known = _decoded(content)
+        if known.issuperset(commits):
+            return
+        if store.replace(ARCHIVED_IN_PLACE, _encoded(known.union(commits)), version):
+            return
+
+
+def _encoded(commits: Collection[InstantTime]) -> bytes:
+    return "".join(f"{commit}\n" for commit in sorted(commits)).encode()
+
+
+def _decoded(content: bytes) -> frozenset[InstantTime]:
+    return frozenset(map(InstantTime, content.decode().split()))

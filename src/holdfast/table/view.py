@@ -7,7 +7,7 @@ listing knows them.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 
 from holdfast.errors import HoldfastError, SnapshotExpired, TableDamaged
 from holdfast.format.commits import (
-    NO_PREVIOUS_COMMIT,
     Writes,
     WrittenFile,
     decode_replaced_file_ids,
@@ -31,6 +30,7 @@ from holdfast.model.names import BASE_FILE_PATTERN, META_FOLDER, in_partition, i
 from holdfast.storage.store import Store
 from holdfast.table.archive import read_archive
 from holdfast.table.given_up import clean_that_names
+from holdfast.table.in_place import Said
 from holdfast.timeline.archived import NO_ARCHIVE, ArchivedTimeline
 from holdfast.timeline.timeline import Timeline, read_all_completed
 
@@ -60,7 +60,7 @@ class _Said:
     slices: pa.Table
     replaced: dict[str, InstantTime]
     schemas: dict[InstantTime, str]
-    are_in_place: bool
+    in_place: dict[InstantTime, frozenset[InstantTime]]
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,8 @@ class View:
     """Where the plans of cleans are, which say why a file is missing."""
     has_archived: bool = False
     """Whether the timeline has those commits, too, that were archived."""
-    are_in_place: bool = False
-    """Whether each commit of the timeline says that the rows it wrote lie in the partitions they name."""
+    said_in_place: Said = field(default_factory=dict)
+    """Commits of the timeline that say that the rows they wrote lie in the partitions these name."""
 
     def latest(self, as_of: InstantTime | None = None) -> pa.Table:
         """The newest version of each visible file group, in the order of the paths.
@@ -195,7 +195,7 @@ def _view_of(
     older = without_rolled_back(store, timeline, _archived(unnamed, timeline), archived=archived)
     slices = pa.concat_tables([said.slices, older])
     slices = slices.take(pc.sort_indices(slices["path"]))
-    return View(timeline, slices, listed, said.replaced, said.schemas, store, are_in_place=said.are_in_place)
+    return View(timeline, slices, listed, said.replaced, said.schemas, store, said_in_place=said.in_place)
 
 
 def _said_by_commits(
@@ -208,7 +208,7 @@ def _said_by_commits(
     tables: list[pa.Table] = [SLICES.empty_table()]
     replaced: dict[str, InstantTime] = {}
     schemas: dict[InstantTime, str] = {}
-    are_in_place = partitions is None
+    in_place: dict[InstantTime, frozenset[InstantTime]] = {}
     for instant, content in commits:
         try:
             if partitions is None:
@@ -220,13 +220,14 @@ def _said_by_commits(
             file = instant_file(instant.time, instant.action, instant.state)
             raise TableDamaged("commit metadata cannot be read", file=file, cause=error) from error
         tables.append(_slices(said.files, instant.time))
-        are_in_place = are_in_place and said.are_in_place
+        if said.are_in_place:
+            in_place[instant.time] = said.built_on
         if said.schema is not None:
             schemas[instant.time] = said.schema
         for partition, file_ids in ids.items():
             for file_id in file_ids:
                 replaced.setdefault(in_partition(partition, file_id), instant.time)
-    return _Said(pa.concat_tables(tables), replaced, schemas, are_in_place)
+    return _Said(pa.concat_tables(tables), replaced, schemas, in_place)
 
 
 def _slices(files: list[WrittenFile], instant: InstantTime) -> pa.Table:
@@ -238,13 +239,9 @@ def _slices(files: list[WrittenFile], instant: InstantTime) -> pa.Table:
         pa.array([file.file_id for file in base], pa.string()),
         pa.array([instant], pa.string()).take(pa.array(np.zeros(len(base), dtype=np.int64))),
         pa.array([file.file_size_in_bytes for file in base], pa.int64()),
-        pa.array([_previous(file.prev_commit) for file in base], pa.string()),
+        pa.array([file.previous for file in base], pa.string()),
     ]
     return pa.table(columns, schema=SLICES)
-
-
-def _previous(prev_commit: str | None) -> str | None:
-    return None if prev_commit in (None, "", NO_PREVIOUS_COMMIT) else prev_commit
 
 
 def _archived(unnamed: pa.Array, timeline: Timeline) -> pa.Table:

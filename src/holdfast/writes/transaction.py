@@ -255,17 +255,18 @@ def _prepared(table: OpenTable, request: WriteRequest, instant: InstantTime, con
     return encode_commit(
         CommitMetadata(
             by_partition,
-            extra_metadata={**request.origin.said, **_said(request), "schema": contents.schema},
+            extra_metadata={**request.origin.said, IN_PLACE: _in_place(request), "schema": contents.schema},
             operation_type=request.operation,
             partition_to_replace_file_ids=replaced,
         )
     )
 
 
-def _said(request: WriteRequest) -> Mapping[str, str]:
-    # A record that is found in another partition, and is not to follow its columns, stays there.
+def _in_place(request: WriteRequest) -> str:
+    """`true` if the write puts every row into the partition that its columns name."""
+    # A record that is found in another one, and is not to follow its columns, stays there.
     may_stay = request.operation == "UPSERT" and request.settings.index_type.is_global
-    return {} if may_stay and not request.settings.moves_records else {IN_PLACE: "true"}
+    return "false" if may_stay and not request.settings.moves_records else "true"
 
 
 def _claim_of(request: WriteRequest, contents: Contents, payload: bytes) -> Claim:
