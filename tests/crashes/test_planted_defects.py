@@ -288,7 +288,9 @@ def test_a_commit_that_says_in_place_what_is_not_is_found(monkeypatch):
 
 
 def test_an_archive_that_forgets_what_a_commit_did_not_say_is_found(monkeypatch):
-    every = lambda store, instants: tuple(instant.time for instant in instants)  # noqa: E731
+    def every(store, instants):
+        return tuple(instant.time for instant in instants)
+
     monkeypatch.setattr(archive, "leaving_in_place", every)
 
     assert matrix_finds_it("let records stay")

@@ -123,14 +123,14 @@ class World:
     host: SimulatedHost = field(default_factory=SimulatedHost)
     checkpoint_after: int = 50
 
-    def create(self) -> OpenTable:
+    def create(self, properties: Mapping[str, str] | None = None) -> OpenTable:
         settings = new_table_settings(
             name="trips",
             record_key=("id",),
             partition_by=("city",),
             ordering=None,
             table_type="COPY_ON_WRITE",
-            properties={},
+            properties=properties or {},
         )
         return create_new(self.store, LOCATION, settings, clock=self.clock, host=self.host)
 

@@ -5,20 +5,20 @@ import pytest
 
 from harness.checker import check_at_any_time, check_at_rest
 from harness.faults import Crash, CrashingStore, InterruptedStore, RecordingStore
-from harness.world import LOCATION, memory_world, table_of
+from harness.world import memory_world, table_of
 from holdfast.config.archiving import ArchiveSettings
 from holdfast.config.cleaning import CleanPolicy, CleanSettings
-from holdfast.config.table import new_table_settings
 from holdfast.config.write import WriteSettings
 from holdfast.format.commits import IN_PLACE, decode_extra_metadata
 from holdfast.model.instant import InstantTime, State
 from holdfast.model.names import ARCHIVED_IN_PLACE, instant_file, partition_of
+from holdfast.model.reports import FindingKind, Severity
 from holdfast.read.path_columns import path_columns
 from holdfast.read.snapshot import snapshot
 from holdfast.services.archive import archive_after_recovery
 from holdfast.services.undo import undo
+from holdfast.services.verify import verify
 from holdfast.table.in_place import archived_in_place, record_in_place
-from holdfast.table.opened import create_new
 from holdfast.timeline.timeline import load_timeline
 
 BY_HAND = WriteSettings(clean=CleanSettings(automatic=False), archives=False)
@@ -178,6 +178,25 @@ def test_a_record_that_is_lost_ends_it_for_what_is_archived(world):
     assert telling(world) == {"city=city3", "city=city4"}
 
 
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"20200101000000000\n", None])
+def test_a_record_that_is_damaged_is_not_believed_and_is_reported(world, content):
+    for number in range(1, 5):
+        write(world, f"city{number}")
+    archive(world)
+    whole = world.store.read(ARCHIVED_IN_PLACE)
+    world.store.put(ARCHIVED_IN_PLACE, whole.replace(b"2", b"3") if content is None else content)
+
+    assert telling(world) == {"city=city3", "city=city4"}
+    (finding,) = verify(world.open()).findings
+    assert (finding.kind, finding.path) == (FindingKind.TORN, ARCHIVED_IN_PLACE)
+    assert finding.severity is Severity.WARNING
+    for number in range(5, 8):
+        write(world, f"city{number}")
+    archive(world)
+    assert verify(world.open()).is_clean
+    assert telling(world) == {f"city=city{number}" for number in range(3, 8)}
+
+
 def test_an_archiver_that_dies_leaves_it_to_the_next_one(world):
     for number in range(1, 5):
         write(world, f"city{number}")
@@ -223,15 +242,7 @@ def test_two_that_add_to_the_record_lose_nothing(world):
 )
 def test_only_values_that_can_be_read_back_are_taken_from_paths(kind, properties, tells):
     world = memory_world()
-    settings = new_table_settings(
-        name="trips",
-        record_key=("id",),
-        partition_by=("city",),
-        ordering=None,
-        table_type="COPY_ON_WRITE",
-        properties=properties,
-    )
-    create_new(world.store, LOCATION, settings, clock=world.clock, host=world.host)
+    world.create(properties)
     world.write("upsert", pa.table({"id": ["a"], "city": pa.nulls(1, kind)}), BY_HAND)
 
     table = world.open()

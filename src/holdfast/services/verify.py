@@ -16,9 +16,11 @@ from holdfast.concurrency.locks.file import FILE_NAME, FileForm
 from holdfast.concurrency.locks.lease import Lease
 from holdfast.concurrency.locks.storage import StorageForm
 from holdfast.errors import TableDamaged
+from holdfast.format.malformed import Malformed
 from holdfast.host import Liveness, Owner
 from holdfast.model.instant import Action, Instant, InstantTime, State
 from holdfast.model.names import (
+    ARCHIVED_IN_PLACE,
     HEARTBEAT_FOLDER,
     META_FOLDER,
     PROPERTIES_BACKUP,
@@ -41,6 +43,7 @@ from holdfast.services.verify_instants import (
     unfinished,
 )
 from holdfast.storage.store import Store, read_or_none
+from holdfast.table.in_place import check_record
 from holdfast.table.markers import instants_with_markers
 from holdfast.table.opened import OpenTable
 from holdfast.table.pushes import push_record, push_records
@@ -119,6 +122,7 @@ def _found(table: OpenTable, earlier: _Earlier, timeline: Timeline) -> VerifyRep
         *_stale_markers(earlier.marked, fates, writers),
         *_stale_heartbeats(fates, writers),
         *_locks(table),
+        *_in_place(store),
         *_pushes(table, fates),
         *_leftovers(store),
     ]
@@ -257,6 +261,14 @@ def _lock(table: OpenTable, path: str, lease: Lease) -> Iterator[Finding]:
     else:
         detail, severity = f"{lease.holder} holds it", Severity.INFO
     yield Finding(FindingKind.LOCK, path, detail, "delete it if that writer is gone for good", severity)
+
+
+def _in_place(store: Store) -> Iterator[Finding]:
+    try:
+        check_record(store)
+    except Malformed as error:
+        remedy = "delete it; queries on Spark then open more files, and nothing else changes"
+        yield Finding(FindingKind.TORN, ARCHIVED_IN_PLACE, str(error), remedy, Severity.WARNING)
 
 
 def _pushes(table: OpenTable, fates: Fates) -> Iterator[Finding]:
