@@ -77,6 +77,7 @@ _NOTES = {
     "sessions": f"new JVMs for each workload, same settings, {_SITTINGS} for short ones; deltalake has none",
     "listing": "as many tasks as shuffles have, instead of 10,000; Delta's log in as many parts as cores",
     "beside defaults": "Hudi's index in as many tasks as shuffles have, not 100; Delta's vacuum in parallel",
+    "old metadata": "Hudi makes its metadata table with the last of the versions to reclaim, whole",
     "many cities": "Iceberg sorts the rows of the table to reclaim: a file open for each needs over 2 GB",
     "Hadoop": "no native library, as pip installs Spark: its files cost a chmod each, Holdfast's do not",
 }

@@ -49,6 +49,8 @@ class Load:
     """Whether changes of the new table will be asked for: some must know it beforehand."""
     has_many_cities: bool = False
     """Whether there are too many to keep a file open for each of them."""
+    more_follow: bool = False
+    """Whether further versions come before anything is timed: what only the last needs can wait for it."""
 
     def frame(self, session: SparkSession) -> DataFrame:
         rows = session.read.parquet(self.path)

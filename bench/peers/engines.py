@@ -110,6 +110,14 @@ class Hudi:
     The row writer asks no validators.
     """
 
+    _MORE_FOLLOW: Mapping[str, str] = {
+        "hoodie.metadata.enable": "false",
+        "hoodie.write.markers.type": "DIRECT",
+    }
+    """Leaves the same table behind, sooner: with very many partitions its metadata table takes minutes for
+    each version, and the next write with it makes it whole; markers, which go, are collected every 50 ms.
+    """
+
     def __init__(self, setting: Setting, *, has_metadata_table: bool = True) -> None:
         prefix = "org.apache.spark.sql.hudi"
         parts = SparkParts(
@@ -210,6 +218,8 @@ class Hudi:
         self, table: str, rows: Load, operation: str, options: Mapping[str, str] | None = None
     ) -> None:
         given = self._options | {"hoodie.datasource.write.operation": operation} | dict(options or {})
+        if rows.more_follow:
+            given |= self._MORE_FOLLOW
         rows.frame(self._spark).write.format("hudi").options(**given).mode("append").save(table)
 
     def _call(self, procedure: str) -> None:

@@ -194,10 +194,11 @@ def undo(arena: Arena, rows: Rows) -> Workload:
 def reclaim(arena: Arena, rows: Rows, *, groups: int, versions: int) -> Workload:
     def build(peer: Peer) -> Callable[[str], None]:
         def act(table: str) -> None:
-            few = Load(path=rows.groups, tasks_by_city=_TASKS, has_many_cities=True)
+            few = Load(path=rows.groups, tasks_by_city=_TASKS, has_many_cities=True, more_follow=True)
             peer.ask("load", table=table, rows=few)
             for number in range(1, versions):
-                peer.ask("upsert", table=table, rows=Load(path=rows.groups, later_ms=number * _HOUR_MS))
+                later, more = number * _HOUR_MS, number < versions - 1
+                peer.ask("upsert", table=table, rows=Load(path=rows.groups, later_ms=later, more_follow=more))
 
         return act
 

@@ -187,6 +187,18 @@ def test_what_was_prepared_is_there_for_the_run_that_measures(started, tmp_path)
     assert "load" not in asked
 
 
+def test_only_the_last_version_to_reclaim_is_written_as_if_none_follows(started, tmp_path):
+    peer = started(workloads.OURS, "deltalake")
+    contest = contest_of([peer], tmp_path)
+    written = []
+    act = peer.ask
+    peer.ask = lambda verb, **needs: (written.append(needs.get("rows")), act(verb, **needs))[1]
+
+    assert contest.run("reclaim old versions", contest.prepare)
+
+    assert [rows.more_follow for rows in written if rows] == [True, True, False]
+
+
 def starts_of(peer):
     """A list that grows whenever the peer's process is started."""
     starts = []
