@@ -35,7 +35,7 @@ class Variant:
     prepare: Callable[[Path], object] = _nothing
     """Untimed, before every run: puts into the folder what the run begins with."""
     check: Callable[[Path], object] | None = None
-    """Untimed, after the discarded run: what came out. All variants of a task must say the same."""
+    """Untimed, after the first run: what came out. All variants of a task must say the same."""
     finish: Callable[[Path], object] = _nothing
     """Untimed, after every run: gives back what a run still holds."""
     task: str = ""
@@ -83,6 +83,8 @@ class Workload:
     """Untimed. Gets a folder that stays until the last round has ended."""
     is_short: bool = False
     """Whether it takes about a second: few rounds of that say little."""
+    discarded: int = 1
+    """Rounds to run before those that count. None if a task takes minutes: that warms up by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,13 +132,14 @@ class Result:
     goals: tuple[Goal, ...]
     facts: Mapping[str, str | int]
     rounds: tuple[Round, ...]
-    """All of them, the discarded first one included."""
+    """All of them, the discarded ones first."""
+    discarded: int
     sittings: int = 1
     """How often it was begun anew to get them."""
 
     @property
     def counted(self) -> tuple[Round, ...]:
-        return self.rounds[1:]
+        return self.rounds[self.discarded :]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +167,7 @@ def run_workload(
     settle: Callable[[], None],
     announce: Callable[[str], None],
 ) -> Result:
-    """Run one discarded round and then `rounds` that count.
+    """Run the rounds to discard and then `rounds` that count.
 
     `settle` is called, untimed, before every run: what one variant left to be
     done later must not be paid by the next. The workspace is removed at the end.
@@ -181,10 +184,10 @@ def run_workload(
         _check(workload, scene)
         finished: list[Round] = []
         answers: dict[str, tuple[str, object]] = {}
-        for number in range(rounds + 1):
+        for number in range(workload.discarded + rounds):
             runs: dict[str, Run] = {}
             for variant in rotated(scene.variants, number):
-                announce(f"round {number} of {rounds}: {variant.name}")
+                announce(f"round {number - workload.discarded + 1} of {rounds}: {variant.name}")
                 output = workspace / "output"
                 runs[variant.name] = _run(variant, meter, output=output, settle=settle)
                 if number == 0 and variant.check is not None:
@@ -201,6 +204,7 @@ def run_workload(
         goals=workload.goals,
         facts=scene.facts,
         rounds=tuple(finished),
+        discarded=workload.discarded,
     )
 
 

@@ -96,7 +96,7 @@ def as_document(result: Result) -> dict[str, object]:
         "sittings": result.sittings,
         "goals": result.goals,
         "summaries": summaries(result),
-        "discarded_round": result.rounds[0],
+        "discarded_rounds": result.rounds[: result.discarded],
         "rounds": result.counted,
     }
 

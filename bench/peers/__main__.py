@@ -74,6 +74,7 @@ _NOTES = {
     "killed writer": "Delta and Iceberg need no rollback: they remove orphans by a listing",
     "killed files": "Holdfast's are made by hand, as large as the rows; Hudi's by a write that fails",
     "Python": "Spark ends Holdfast's idle Python workers after a minute; starting them anew is timed",
+    "rounds": "the first of each is discarded, but of the largest load, which takes minutes",
     "sessions": f"new JVMs for each workload, same settings, {_SITTINGS} for short ones; deltalake has none",
     "listing": "as many tasks as shuffles have, instead of 10,000; Delta's log in as many parts as cores",
     "beside defaults": "Hudi's index in as many tasks as shuffles have, not 100; Delta's vacuum in parallel",
@@ -88,7 +89,7 @@ _NOTES = {
     "--rounds",
     type=click.IntRange(min=1),
     default=3,
-    help="Rounds that count; one more is discarded. "
+    help="Rounds that count; one more is discarded, but of a load of minutes. "
     f"Tasks of a second have {_SHORT_ROUNDS} with {_SITTINGS} JVMs each, unless quick.",
 )
 @click.option(

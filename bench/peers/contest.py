@@ -103,6 +103,9 @@ class Contest:
 
         def sit(number: int, status: Status) -> Result:
             self._end_peers()
+            # At once: most of it is waiting, and the first round asks all of them.
+            for peer in self.arena.peers:
+                peer.start()
             return run_workload(
                 workload,
                 ReportedMeter(),
@@ -130,7 +133,7 @@ class Contest:
         rows, size = self.rows, self.size
         return (
             workloads.bulk_load(arena, rows.all, rows.count),
-            *([workloads.bulk_load(arena, rows.more, MORE * rows.count)] if rows.more else []),
+            *([workloads.bulk_load(arena, rows.more, MORE * rows.count, discarded=0)] if rows.more else []),
             *(workloads.upsert(arena, rows, percent) for percent in PERCENTS),
             workloads.delete(arena, rows),
             workloads.overwrite(arena, rows),

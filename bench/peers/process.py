@@ -27,7 +27,6 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     served = engine(sys.argv[1], msgspec.json.decode(sys.argv[2], type=Setting))
-    _say(answers, {"value": "ready"})
     meter = ProcessMeter()
     for line in sys.stdin:
         _say(answers, _answer(served, meter, json.loads(line)))

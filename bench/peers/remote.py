@@ -32,7 +32,7 @@ class Answer:
 
 
 class Peer:
-    """A peer in a process of its own, which is started when it is first asked for something."""
+    """A peer in a process of its own, which is started when it is first asked for something, or before."""
 
     def __init__(self, name: str, engine: str, setting: Setting, *, log: Path) -> None:
         self.name = name
@@ -42,7 +42,7 @@ class Peer:
         self._process: subprocess.Popen[str] | None = None
 
     def ask(self, verb: str, **needs: Any) -> Answer:
-        process = self._process or self._started()
+        process = self._process or self.start()
         assert process.stdin is not None
         with suppress(BrokenPipeError):  # It has ended, which its answer tells.
             process.stdin.write(json.dumps({"verb": verb, "needs": msgspec.to_builtins(needs)}) + "\n")
@@ -50,13 +50,8 @@ class Peer:
         found = self._answer(process)
         return Answer(found["value"], msgspec.convert(found["usage"], Usage))
 
-    def end(self) -> None:
-        """Let the process go; the next question starts another."""
-        if self._process is not None:
-            self._process.communicate()
-            self._process = None
-
-    def _started(self) -> "subprocess.Popen[str]":
+    def start(self) -> "subprocess.Popen[str]":
+        """Does not wait: the first question does."""
         self._log.parent.mkdir(parents=True, exist_ok=True)
         setting = msgspec.json.encode(self._setting).decode()
         with open(self._log, "w") as log:
@@ -68,8 +63,13 @@ class Peer:
                 text=True,
                 cwd=_ROOT,
             )
-        self._answer(self._process)
         return self._process
+
+    def end(self) -> None:
+        """Let the process go; the next question starts another."""
+        if self._process is not None:
+            self._process.communicate()
+            self._process = None
 
     def _answer(self, process: "subprocess.Popen[str]") -> dict[str, Any]:
         assert process.stdout is not None

@@ -92,8 +92,10 @@ def machine():
     return FakeMachine()
 
 
-def run(machine, tmp_path, *variants, rounds, limit="limit", goals=()):
-    workload = Workload(name="fake", limit=limit, goals=goals, set_up=lambda _folder: Scene(variants))
+def run(machine, tmp_path, *variants, rounds, limit="limit", goals=(), discarded=1):
+    workload = Workload(
+        name="fake", limit=limit, goals=goals, set_up=lambda _folder: Scene(variants), discarded=discarded
+    )
     return run_workload(
         workload,
         machine,
@@ -118,6 +120,16 @@ def test_the_first_round_is_kept_but_does_not_count(machine, tmp_path):
     assert len(result.counted) == 3
     assert summary_of(result, "limit").median.usage.seconds == 4.0
     assert summary_of(result, "ours").median.usage.seconds == 2.0
+
+
+def test_every_round_counts_where_none_is_discarded(machine, tmp_path):
+    limit = machine.takes("limit", 8.0, 4.0)
+    ours = machine.takes("ours", 2.0, 2.0)
+
+    result = run(machine, tmp_path, limit, ours, rounds=2, discarded=0)
+
+    assert len(result.counted) == 2
+    assert summary_of(result, "limit").median.usage.seconds == 6.0
 
 
 def test_a_ratio_is_the_median_of_the_ratios_within_rounds(machine, tmp_path):
@@ -375,7 +387,7 @@ def test_the_file_of_a_run_has_every_round_and_the_machine(machine, tmp_path):
     workload = document["workloads"][0]
     assert path.name == "2024-02-29T123015-fake.json"
     assert document["machine"] == {"cores": 2}
-    assert workload["discarded_round"]["limit"]["usage"]["seconds"] == 9.0
+    assert workload["discarded_rounds"][0]["limit"]["usage"]["seconds"] == 9.0
     assert [one["limit"]["usage"]["seconds"] for one in workload["rounds"]] == [1.0, 3.0]
     assert workload["summaries"][0]["median"]["usage"]["seconds"] == 2.0
 

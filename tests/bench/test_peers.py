@@ -202,8 +202,8 @@ def test_only_the_last_version_to_reclaim_is_written_as_if_none_follows(started,
 def starts_of(peer):
     """A list that grows whenever the peer's process is started."""
     starts = []
-    start = peer._started
-    peer._started = lambda: starts.append(peer.name) or start()
+    start = peer.start
+    peer.start = lambda: starts.append(peer.name) or start()
     return starts
 
 
