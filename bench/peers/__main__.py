@@ -52,7 +52,7 @@ _PEERS: Chosen = {
 _SPARK = "3.5."
 _ROWS = 5_000_000
 _QUICK_ROWS = 20_000
-_SHORT_ROUNDS, _SITTINGS = 12, 4
+_SITTINGS, _ROUNDS_OF_SITTING = 4, 3
 _GROUPS, _QUICK_GROUPS = 1000, 50
 _VERSIONS, _QUICK_VERSIONS = 20, 4
 _KILLED_TASKS, _QUICK_KILLED_TASKS = 32, 2
@@ -75,7 +75,7 @@ _NOTES = {
     "killed files": "Holdfast's are made by hand, as large as the rows; Hudi's by a write that fails",
     "Python": "Spark ends Holdfast's idle Python workers after a minute; starting them anew is timed",
     "rounds": "the first of each is discarded, but of the largest load, which takes minutes",
-    "sessions": f"new JVMs for each workload, same settings, {_SITTINGS} for short ones; deltalake has none",
+    "sessions": "new JVMs for each workload, several for short ones, same settings; deltalake has none",
     "listing": "as many tasks as shuffles have, instead of 10,000; Delta's log in as many parts as cores",
     "beside defaults": "Hudi's index in as many tasks as shuffles have, not 100; Delta's vacuum in parallel",
     "old metadata": "Hudi makes its metadata table with the last of the versions to reclaim, whole",
@@ -89,8 +89,14 @@ _NOTES = {
     "--rounds",
     type=click.IntRange(min=1),
     default=3,
-    help="Rounds that count; one more is discarded, but of a load of minutes. "
-    f"Tasks of a second have {_SHORT_ROUNDS} with {_SITTINGS} JVMs each, unless quick.",
+    help="Rounds that count; one more is discarded, but of a load of minutes.",
+)
+@click.option(
+    "--sittings",
+    type=click.IntRange(min=1),
+    default=_SITTINGS,
+    help=f"How often tasks of a second begin anew, with new JVMs and {_ROUNDS_OF_SITTING} rounds "
+    "that count, unless quick.",
 )
 @click.option(
     "--only", multiple=True, metavar="NAME", help="Run the workloads whose names begin so. Repeats."
@@ -123,6 +129,7 @@ _NOTES = {
 def peers(
     *,
     rounds: int,
+    sittings: int,
     only: tuple[str, ...],
     peer: tuple[str, ...],
     rows: int | None,
@@ -176,7 +183,8 @@ def peers(
             stack.callback(running[-1].end)
         contest = Contest(console, Arena(running, data, workspace), given, size)
         machine = machine_facts() | _coordinates(chosen) | _NOTES
-        counted = Rounds(all=rounds, short=1 if quick else _SHORT_ROUNDS, sittings=1 if quick else _SITTINGS)
+        sittings = 1 if quick else sittings
+        counted = Rounds(all=rounds, short=1 if quick else sittings * _ROUNDS_OF_SITTING, sittings=sittings)
         act = contest.prepare if prepare else partial(contest.measure, counted, results, machine)
         try:
             names = contest.names(only)
