@@ -1,6 +1,6 @@
 """Benchmarks: variants of one task, run in turn and compared within each round.
 
-    set-up ─► round 0 (discarded) ─► round 1 ─► … ─► medians, ratios to the limit
+    set-up ─► round 0 (discarded, unless a task takes minutes) ─► round 1 ─► … ─► medians, ratios
 
 Every variant runs once per round and the order rotates, so that whatever
 drifts (caches, the just-in-time compiler, other work on the machine) meets all

@@ -103,7 +103,7 @@ class Contest:
 
         def sit(number: int, status: Status) -> Result:
             self._end_peers()
-            # At once: most of it is waiting, and the first round asks all of them.
+            # At once: the first round asks all of them.
             for peer in self.arena.peers:
                 peer.start()
             return run_workload(
