@@ -43,7 +43,7 @@ class AttemptedRows:
     def schema(self):
         return self.table.schema
 
-    def prepared(self, schema, table, *, by_partition=True):
+    def prepared(self, schema, table, **how):
         return self
 
     def write(self, table, request):

@@ -277,6 +277,55 @@ def test_a_value_that_cannot_be_a_partition_is_refused_before_anything_is_writte
     assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == before
 
 
+IN_ONE_PASS = ["bulk_insert", "insert_overwrite", "insert_overwrite_table"]
+
+
+@pytest.mark.parametrize("operation", IN_ONE_PASS)
+def test_what_needs_one_pass_computes_the_rows_once(spark, tmp_path, operation):
+    table = holdfast.create_table(str(tmp_path / "t"), name="trips", record_key="trip_id", partition_by="city")
+    table.insert(trips(spark, 0, 10))
+    computed = tmp_path / "computed"
+    computed.mkdir()
+
+    def noted(batches):
+        (computed / str(TaskContext.get().taskAttemptId())).touch()
+        yield from batches
+
+    commit = getattr(table, operation)(trips(spark, 10, 20, slices=2).mapInArrow(noted, TRIPS))
+
+    assert commit.records_written == 20
+    assert len(list(computed.iterdir())) == 2
+
+
+@pytest.mark.parametrize("operation", IN_ONE_PASS)
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [((None, "x", 2, 2.0), "no key"), (("", "x", 2, 2.0), "no key"), (("b", "../up", 2, 2.0), "partition")],
+    ids=["null", "empty", "partition"],
+)
+def test_a_row_that_cannot_be_stored_is_met_in_the_one_pass_and_nothing_stays(
+    spark, tmp_path, operation, bad, said
+):
+    table = holdfast.create_table(
+        str(tmp_path),
+        name="trips",
+        record_key="trip_id",
+        partition_by="city",
+        properties={"hoodie.datasource.write.hive_style_partitioning": "false"},
+    )
+    table.bulk_insert(spark.createDataFrame([("a", "x", 1, 1.0)], TRIPS))
+    files = sorted(tmp_path.rglob("*.parquet"))
+    rows = spark.createDataFrame([("c", "x", 3, 3.0)], TRIPS).coalesce(1)
+
+    with pytest.raises(InvalidRequest, match=said):
+        getattr(table, operation)(rows.union(spark.createDataFrame([bad], TRIPS).coalesce(1)))
+
+    assert [row.trip_id for row in table.read(spark).collect()] == ["a"]
+    assert [instant.action for instant in table.timeline()] == ["commit", "rollback"]
+    assert sorted(tmp_path.rglob("*.parquet")) == files
+    check_at_rest(table._opened)
+
+
 @pytest.mark.parametrize("url_encode", ["false", "true"])
 @pytest.mark.parametrize("hive_style", ["false", "true"])
 def test_unusual_partition_values_are_read_back_by_everybody(spark, tmp_path, hive_style, url_encode):

@@ -31,8 +31,8 @@ class Crash(BaseException):
 class DyingRows(ArrowRows):
     """Rows whose writer dies when all files are written and nothing is decided."""
 
-    def prepared(self, schema, table, *, by_partition=True):
-        return DyingRows(super().prepared(schema, table, by_partition=by_partition).table)
+    def prepared(self, schema, table, **how):
+        return DyingRows(super().prepared(schema, table, **how).table)
 
     def merge(self, table, request):
         super().merge(table, request)

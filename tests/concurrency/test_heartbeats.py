@@ -293,8 +293,8 @@ class SlowRows(ArrowRows):
     takes_ms = 0
     meanwhile = staticmethod(lambda table: None)
 
-    def prepared(self, schema, table, *, by_partition=True):
-        prepared = super().prepared(schema, table, by_partition=by_partition)
+    def prepared(self, schema, table, **how):
+        prepared = super().prepared(schema, table, **how)
         return type(self)(prepared.table, prepared.cancellation)
 
     def merge(self, table, request):

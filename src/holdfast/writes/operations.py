@@ -1,6 +1,8 @@
 """The writes of a lake table, each from what it is asked to the transaction that does it.
 
-Everything that can be refused is refused before the first byte is written.
+Everything that can be refused is refused before the first byte is written; but
+where one pass is all that a write needs, a row that cannot be stored is met in
+it, and the write is taken back.
 """
 
 from collections.abc import Callable, Sequence
@@ -43,7 +45,7 @@ def bulk_insert(
         check_not_bucketed(_newest_file_ids(table), settings)
         return _laid_out_anew(table, rows, task), None
 
-    return _store(table, "BULK_INSERT", rows, settings, act, origin)
+    return _store(table, "BULK_INSERT", rows, settings, act, origin, lays_out_anew=True)
 
 
 def insert(table: OpenTable, rows: Rows, settings: WriteSettings, *, origin: Origin = NO_ORIGIN) -> Commit:
@@ -74,7 +76,9 @@ def insert_overwrite(
         written = _laid_out_anew(table, rows, task)
         return written, _file_ids(groups, {stat.partition_path or "" for stat in written.stats})
 
-    return _store(table, "INSERT_OVERWRITE", rows, settings, act, origin, action=Action.REPLACECOMMIT)
+    return _store(
+        table, "INSERT_OVERWRITE", rows, settings, act, origin, action=Action.REPLACECOMMIT, lays_out_anew=True
+    )
 
 
 def insert_overwrite_table(
@@ -86,7 +90,9 @@ def insert_overwrite_table(
         groups = _groups(_view(table), settings)
         return _laid_out_anew(table, rows, task), _file_ids(groups, set(groups))
 
-    return _store(table, "INSERT_OVERWRITE_TABLE", rows, settings, act, origin, action=Action.REPLACECOMMIT)
+    return _store(
+        table, "INSERT_OVERWRITE_TABLE", rows, settings, act, origin, action=Action.REPLACECOMMIT, lays_out_anew=True
+    )
 
 
 def delete(table: OpenTable, rows: Rows, settings: WriteSettings, *, origin: Origin = NO_ORIGIN) -> Commit:
@@ -132,21 +138,25 @@ def _store(
     origin: Origin,
     *,
     action: Action = Action.COMMIT,
+    lays_out_anew: bool = False,
 ) -> Commit:
     """Write rows that are to be stored, in what the table's schema becomes with them."""
     _check_settings(table, settings)
+    looks_ahead = not (lays_out_anew and _takes_one_pass(settings))
     before = _existing_or_none(table)
-    schema, prepared = _fitted(table, rows, before, settings)
+    schema, prepared = _fitted(table, rows, before, settings, looks_ahead=looks_ahead)
 
     def produce(instant: InstantTime) -> Contents:
         # Another write may have changed the schema since.
         now = _existing_or_none(table)
-        fitted = (schema, prepared) if now == before else _fitted(table, rows, now, settings)
-        task = _task(table, instant, action, fitted[0], settings)
-        written, replaced = act(fitted[1], task)
+        new_schema, fitted = schema, prepared
+        if now != before:
+            new_schema, fitted = _fitted(table, rows, now, settings, looks_ahead=looks_ahead)
+        task = _task(table, instant, action, new_schema, settings)
+        written, replaced = act(fitted, task)
         return Contents(
             written=written,
-            schema=_avro(table, fitted[0]),
+            schema=_avro(table, new_schema),
             schema_before=None if now is None else _avro(table, now),
             replaced=replaced,
         )
@@ -155,13 +165,13 @@ def _store(
 
 
 def _fitted(
-    table: OpenTable, rows: Rows, existing: pa.Schema | None, settings: WriteSettings
+    table: OpenTable, rows: Rows, existing: pa.Schema | None, settings: WriteSettings, *, looks_ahead: bool
 ) -> tuple[pa.Schema, Rows]:
     """The schema the table has after the write, and the rows ready for it."""
     schema = fitting_schema(
         rows.schema(), existing, table.settings, fill_missing=settings.fills_missing_columns
     )
-    return schema, rows.prepared(schema, table.settings)
+    return schema, rows.prepared(schema, table.settings, looks_ahead=looks_ahead)
 
 
 def _check_settings(table: OpenTable, settings: WriteSettings) -> None:
@@ -199,9 +209,14 @@ def _task(
 
 def _laid_out_anew(table: OpenTable, rows: Rows, task: TaskRequest) -> Written:
     """Rows in file groups of their own, as if the table were empty."""
-    if task.write.combines_inserts or task.write.index_type is IndexType.BUCKET:
-        return rows.merge(table, _addition(task, {}))
-    return rows.write(table, task)
+    if _takes_one_pass(task.write):
+        return rows.write(table, task)
+    return rows.merge(table, _addition(task, {}))
+
+
+def _takes_one_pass(settings: WriteSettings) -> bool:
+    """Whether new file groups can take the rows as they come."""
+    return not settings.combines_inserts and settings.index_type is not IndexType.BUCKET
 
 
 def _addition(task: TaskRequest, groups: FileGroups) -> MergeRequest:

@@ -45,10 +45,14 @@ class Rows(Protocol):
     def schema(self) -> pa.Schema:
         """The columns as they come."""
 
-    def prepared(self, schema: pa.Schema, table: TableSettings, *, by_partition: bool = True) -> "Rows":
+    def prepared(
+        self, schema: pa.Schema, table: TableSettings, *, by_partition: bool = True, looks_ahead: bool = True
+    ) -> "Rows":
         """The rows, ready to be stored in `schema`; those that cannot be are refused here.
 
-        Unless `by_partition`, the rows need not say their partition.
+        Unless `by_partition`, the rows need not say their partition. Unless it
+        `looks_ahead`, rows that must be computed to be seen are left to `write`,
+        which sees all of them: it would be the second time.
         """
 
     def write(self, table: OpenTable, request: TaskRequest) -> Written:

@@ -70,8 +70,8 @@ def write_rows(
     files = NewFiles(store, request, identity)
     try:
         for batch in batches:
-            rows = _to_be_stored(conformed(batch, request.schema))
-            keys = checked_keys(rows, request.table)
+            rows = conformed(batch, request.schema)
+            rows, keys = _to_be_stored(rows, checked_keys(rows, request.table))
             for partition, start, count in _runs(rows, request.table):
                 piece, piece_keys = rows.slice(start, count), keys.slice(start, count)
                 yield from files.write(partition, piece, piece_keys)
@@ -81,12 +81,12 @@ def write_rows(
         raise
 
 
-def _to_be_stored(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows that do not ask to be removed."""
+def _to_be_stored(rows: pa.RecordBatch, keys: pa.Array) -> tuple[pa.RecordBatch, pa.Array]:
+    """The rows that do not ask to be removed, and their keys."""
     if not has_removals(rows.schema):
-        return rows
-    removed = pc.fill_null(rows.column(IS_DELETED), False)
-    return rows.filter(pc.invert(removed)) if pc.any(removed).as_py() else rows
+        return rows, keys
+    stays = pc.invert(pc.fill_null(rows.column(IS_DELETED), False))
+    return rows.filter(stays), keys.filter(stays)
 
 
 def has_removals(schema: pa.Schema) -> bool:

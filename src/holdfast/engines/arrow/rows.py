@@ -36,7 +36,9 @@ class ArrowRows:
     def schema(self) -> pa.Schema:
         return self.table.schema
 
-    def prepared(self, schema: pa.Schema, table: TableSettings, *, by_partition: bool = True) -> "ArrowRows":
+    def prepared(
+        self, schema: pa.Schema, table: TableSettings, *, by_partition: bool = True, looks_ahead: bool = True
+    ) -> "ArrowRows":
         """Conform the rows at once: what does not fit is refused before anything is written."""
         stored = _stored(self.table, schema)
         for batch in stored.to_batches(max_chunksize=_BATCH_ROWS):

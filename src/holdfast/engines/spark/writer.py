@@ -1,8 +1,9 @@
 """Writes on Spark: rows go through Arrow into Python workers, which write the files.
 
 A bulk insert is one pass, without a shuffle: each task sorts its rows by
-partition and writes them. Everything that merges shuffles the rows once, to
-the tasks that merge them. Only statistics come back to the driver, one small
+partition, looks at them and writes them. Everything that merges counts the
+rows of each partition first, and shuffles them once, to the tasks that merge
+them. Only statistics come back to the driver, one small
 record per file.
 """
 
@@ -53,13 +54,15 @@ class SparkRows:
     def schema(self) -> pa.Schema:
         return arrow_schema_of(self.frame.schema)
 
-    def prepared(self, schema: pa.Schema, table: TableSettings, *, by_partition: bool = True) -> "SparkRows":
+    def prepared(
+        self, schema: pa.Schema, table: TableSettings, *, by_partition: bool = True, looks_ahead: bool = True
+    ) -> "SparkRows":
         frame = self.frame.select(*(f.col(quoted(n)) for n in schema.names if n in self.frame.columns))
         for name in table.record_key:
             text_column(name, pa.array([], schema.field(name).type))
         if by_partition and table.partition_by:
             partition_column(schema.empty_table(), table)
-        if not _may_be_refused(frame, table, by_partition=by_partition):
+        if not looks_ahead or not _may_be_refused(frame, table, by_partition=by_partition):
             return SparkRows(frame, jobs=self.jobs)
         with self.jobs.cancellable(frame.sparkSession):
             counts = _checked_counts(frame, table, by_partition=by_partition)
