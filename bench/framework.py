@@ -16,6 +16,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
+DISTURBED = 0.15
+"""Part of the machine that others may take before a round is called disturbed."""
+_SHORT_S = 0.25
 _BOOKKEEPING = (".", "_")
 
 
@@ -125,6 +128,13 @@ Round = Mapping[str, Run]
 """The runs of one round by variant."""
 
 
+@dataclass(frozen=True, slots=True)
+class Disturbance:
+    variant: str
+    share: float
+    """Part of the machine that other programs took."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     workload: str
@@ -134,6 +144,8 @@ class Result:
     rounds: tuple[Round, ...]
     """All of them, the discarded ones first."""
     discarded: int
+    replaced: tuple[Round, ...] = ()
+    """Disturbed ones that do not count, because others were run in their place."""
     sittings: int = 1
     """How often it was begun anew to get them."""
 
@@ -163,12 +175,16 @@ def run_workload(
     meter: Meter,
     *,
     rounds: int,
+    spare_rounds: int = 0,
+    cores: int = 1,
     workspace: Path,
     settle: Callable[[], None],
     announce: Callable[[str], None],
 ) -> Result:
     """Run the rounds to discard and then `rounds` that count.
 
+    While fewer than these were undisturbed, up to `spare_rounds` more are run, and
+    the least disturbed of all count; how long a round took has no part in that.
     `settle` is called, untimed, before every run: what one variant left to be
     done later must not be paid by the next. The workspace is removed at the end.
     """
@@ -184,7 +200,9 @@ def run_workload(
         _check(workload, scene)
         finished: list[Round] = []
         answers: dict[str, tuple[str, object]] = {}
-        for number in range(workload.discarded + rounds):
+        for number in range(workload.discarded + rounds + spare_rounds):
+            if _quiet(finished[workload.discarded :], cores=cores) == rounds:
+                break
             runs: dict[str, Run] = {}
             for variant in rotated(scene.variants, number):
                 announce(f"round {number - workload.discarded + 1} of {rounds}: {variant.name}")
@@ -198,21 +216,49 @@ def run_workload(
             finished.append(runs)
     finally:
         shutil.rmtree(workspace, ignore_errors=True)
+    discarded, later = finished[: workload.discarded], finished[workload.discarded :]
+    by_quiet = sorted(range(len(later)), key=lambda number: _share(later[number], cores=cores))
+    counted, replaced = (sorted(part) for part in (by_quiet[:rounds], by_quiet[rounds:]))
     return Result(
         workload=workload.name,
         limit=workload.limit,
         goals=workload.goals,
         facts=scene.facts,
-        rounds=tuple(finished),
+        rounds=(*discarded, *(later[number] for number in counted)),
         discarded=workload.discarded,
+        replaced=tuple(later[number] for number in replaced),
     )
+
+
+def disturbance_of(runs: Round, *, cores: int) -> Disturbance | None:
+    """The most disturbed run of a round; None if all were too short for the kernel's counters.
+
+    One disturbed run spoils a round's ratios, however quiet the others were.
+    """
+    found = (
+        Disturbance(name, run.usage.foreign_cpu_seconds / (cores * run.usage.seconds))
+        for name, run in runs.items()
+        if run.usage.seconds >= _SHORT_S
+    )
+    return max(found, key=lambda one: one.share, default=None)
+
+
+def _share(runs: Round, *, cores: int) -> float:
+    """What others took of the machine, the same 0 for all rounds that are quiet enough."""
+    worst = disturbance_of(runs, cores=cores)
+    return 0.0 if worst is None or worst.share <= DISTURBED else worst.share
+
+
+def _quiet(rounds: Sequence[Round], *, cores: int) -> int:
+    return sum(_share(runs, cores=cores) == 0 for runs in rounds)
 
 
 def joined(sittings: Sequence[Result]) -> Result:
     """One workload that was run several times, as one; of the discarded rounds only the first is kept."""
     first, *later = sittings
     counted = [one for result in later for one in result.counted]
-    return replace(first, rounds=(*first.rounds, *counted), sittings=len(sittings))
+    replaced = [one for result in sittings for one in result.replaced]
+    return replace(first, rounds=(*first.rounds, *counted), replaced=tuple(replaced), sittings=len(sittings))
 
 
 def narrowed(workload: Workload, prefixes: Sequence[str]) -> Workload:

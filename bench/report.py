@@ -1,8 +1,7 @@
 """Reports: a table for the terminal, and a file with every number."""
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -10,12 +9,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from bench.framework import Result, Summary, Unit, Verdict, summaries
+from bench.framework import DISTURBED, Result, Summary, Unit, Verdict, disturbance_of, summaries
 
 _MEGABYTE = 1_000_000
-_DISTURBED = 0.15
-"""Part of the machine that others may take before the reader is told."""
-_SHORT_S = 0.25
 
 
 def print_result(console: Console, result: Result, *, cores: int) -> None:
@@ -31,39 +27,18 @@ def print_result(console: Console, result: Result, *, cores: int) -> None:
     for summary in sorted(found, key=lambda summary: summary.variant != result.limit):
         table.add_row(*_row(summary, result.limit, has_written=has_written))
     console.print(table)
-    disturbed = [worst for worst in disturbances(result, cores=cores) if worst.share > _DISTURBED]
-    if disturbed:
-        told = "; ".join(
-            f"{worst.share:.0%} during {worst.variant}, round {worst.round}" for worst in disturbed
-        )
+    told = "; ".join(_disturbed(result, cores=cores))
+    if told:
         console.print(Text(f"other programs took a part of the machine: {told}", style="yellow"))
+    if result.replaced:
+        console.print(Text(f"disturbed rounds that others replace: {len(result.replaced)}", style="dim"))
 
 
-@dataclass(frozen=True, slots=True)
-class Disturbance:
-    round: int
-    variant: str
-    share: float
-    """Part of the machine that other programs took."""
-
-
-def disturbances(result: Result, *, cores: int) -> tuple[Disturbance, ...]:
-    """The most disturbed run of each counted round.
-
-    One disturbed run spoils a round's ratios, however quiet the others were.
-    Runs too short for the kernel's counters are left out.
-    """
-    return tuple(
-        max(found, key=lambda one: one.share)
-        for number, runs in enumerate(result.counted, start=1)
-        if (
-            found := [
-                Disturbance(number, name, run.usage.foreign_cpu_seconds / (cores * run.usage.seconds))
-                for name, run in runs.items()
-                if run.usage.seconds >= _SHORT_S
-            ]
-        )
-    )
+def _disturbed(result: Result, *, cores: int) -> Iterator[str]:
+    for number, runs in enumerate(result.counted, start=1):
+        worst = disturbance_of(runs, cores=cores)
+        if worst is not None and worst.share > DISTURBED:
+            yield f"{worst.share:.0%} during {worst.variant}, round {number}"
 
 
 def write_results(
@@ -98,6 +73,7 @@ def as_document(result: Result) -> dict[str, object]:
         "summaries": summaries(result),
         "discarded_rounds": result.rounds[: result.discarded],
         "rounds": result.counted,
+        "replaced_rounds": result.replaced,
     }
 
 

@@ -282,7 +282,9 @@ IN_ONE_PASS = ["bulk_insert", "insert_overwrite", "insert_overwrite_table"]
 
 @pytest.mark.parametrize("operation", IN_ONE_PASS)
 def test_what_needs_one_pass_computes_the_rows_once(spark, tmp_path, operation):
-    table = holdfast.create_table(str(tmp_path / "t"), name="trips", record_key="trip_id", partition_by="city")
+    table = holdfast.create_table(
+        str(tmp_path / "t"), name="trips", record_key="trip_id", partition_by="city"
+    )
     table.insert(trips(spark, 0, 10))
     computed = tmp_path / "computed"
     computed.mkdir()

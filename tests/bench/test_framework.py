@@ -11,19 +11,21 @@ from pathlib import Path
 
 import pytest
 from bench.framework import (
+    Disturbance,
     Goal,
     Scene,
     Unit,
     Usage,
     Variant,
     Workload,
+    disturbance_of,
     narrowed,
     rotated,
     run_workload,
     summaries,
 )
 from bench.processes import ProcessMeter
-from bench.report import Disturbance, disturbances, print_result, write_results
+from bench.report import print_result, write_results
 from bench.workloads.control_plane import Size, control_plane
 from rich.console import Console
 
@@ -59,14 +61,18 @@ class FakeMachine:
         self.order = []
         self.settled_before = []
 
-    def takes(self, name, *seconds, cpu=2.0, foreign=0.0):
-        """A variant that takes so long in each round, and CPU per second, its own and that of others."""
+    def takes(self, name, *seconds, cpu=2.0, foreign=0.0, disturbed=()):
+        """A variant that takes so long in each round, and CPU per second, its own and that of others.
+
+        Others may take theirs in each round, or only in those of so many seconds.
+        """
         left = list(seconds)
 
         def run(_output):
             self.order.append(name)
-            self.now += left.pop(0)
-            self.rates = (cpu, foreign)
+            took = left.pop(0)
+            self.now += took
+            self.rates = (cpu, foreign if not disturbed or took in disturbed else 0.0)
 
         return Variant(name, run)
 
@@ -92,7 +98,7 @@ def machine():
     return FakeMachine()
 
 
-def run(machine, tmp_path, *variants, rounds, limit="limit", goals=(), discarded=1):
+def run(machine, tmp_path, *variants, rounds, limit="limit", goals=(), discarded=1, spare_rounds=0):
     workload = Workload(
         name="fake", limit=limit, goals=goals, set_up=lambda _folder: Scene(variants), discarded=discarded
     )
@@ -100,6 +106,8 @@ def run(machine, tmp_path, *variants, rounds, limit="limit", goals=(), discarded
         workload,
         machine,
         rounds=rounds,
+        spare_rounds=spare_rounds,
+        cores=2,
         workspace=tmp_path / "workspace",
         settle=machine.settle,
         announce=lambda _step: None,
@@ -351,7 +359,32 @@ def test_one_disturbed_run_is_told_although_the_rest_of_its_round_was_quiet(mach
 
     result = run(machine, tmp_path, quiet, short, hit, rounds=1)
 
-    assert disturbances(result, cores=2) == (Disturbance(1, "hit", 0.25),)
+    assert disturbance_of(result.counted[0], cores=2) == Disturbance("hit", 0.25)
+
+
+def test_a_disturbed_round_is_run_again_and_does_not_count_however_fast_it_was(machine, tmp_path):
+    limit = machine.takes("limit", 1.0, 1.0, 1.0, 1.0, 1.0)
+    hit = machine.takes("hit", 1.0, 2.0, 0.5, 8.0, 3.0, foreign=0.5, disturbed=(0.5, 8.0))
+
+    result = run(machine, tmp_path, limit, hit, rounds=2, spare_rounds=3)
+
+    assert [one["hit"].usage.seconds for one in result.counted] == [2.0, 3.0]
+    assert [one["hit"].usage.seconds for one in result.replaced] == [0.5, 8.0]
+    assert [one["hit"].usage.seconds for one in result.rounds[: result.discarded]] == [1.0]
+
+
+def test_on_a_machine_that_is_never_quiet_the_least_disturbed_rounds_count(machine, tmp_path):
+    limit = machine.takes("limit", *[1.0] * 4)
+    worse = machine.takes("worse", *[1.0] * 4, foreign=1.0, disturbed=(1.0,))
+    hit = machine.takes("hit", 1.0, 2.0, 4.0, 3.0, foreign=2.0, disturbed=(2.0,))
+    shown = io.StringIO()
+
+    result = run(machine, tmp_path, limit, worse, hit, rounds=2, spare_rounds=1)
+    print_result(Console(file=shown, width=120), result, cores=2)
+
+    assert [one["hit"].usage.seconds for one in result.counted] == [4.0, 3.0]
+    assert "50% during worse, round 1; 50% during worse, round 2" in shown.getvalue()
+    assert "disturbed rounds that others replace: 1" in shown.getvalue()
 
 
 def test_the_table_shows_ratios_goals_and_their_verdicts(machine, tmp_path):

@@ -32,6 +32,9 @@ Replaced = dict[str, list[str]] | None
 """File ids that stop being visible, by partition; None unless the write replaces."""
 Act = Callable[[Rows, TaskRequest], tuple[Written, Replaced]]
 
+_REPLACING = ("INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE")
+_LAID_OUT_ANEW = ("BULK_INSERT", *_REPLACING)
+
 
 def bulk_insert(
     table: OpenTable, rows: Rows, settings: WriteSettings, *, origin: Origin = NO_ORIGIN
@@ -45,7 +48,7 @@ def bulk_insert(
         check_not_bucketed(_newest_file_ids(table), settings)
         return _laid_out_anew(table, rows, task), None
 
-    return _store(table, "BULK_INSERT", rows, settings, act, origin, lays_out_anew=True)
+    return _store(table, "BULK_INSERT", rows, settings, act, origin)
 
 
 def insert(table: OpenTable, rows: Rows, settings: WriteSettings, *, origin: Origin = NO_ORIGIN) -> Commit:
@@ -76,9 +79,7 @@ def insert_overwrite(
         written = _laid_out_anew(table, rows, task)
         return written, _file_ids(groups, {stat.partition_path or "" for stat in written.stats})
 
-    return _store(
-        table, "INSERT_OVERWRITE", rows, settings, act, origin, action=Action.REPLACECOMMIT, lays_out_anew=True
-    )
+    return _store(table, "INSERT_OVERWRITE", rows, settings, act, origin)
 
 
 def insert_overwrite_table(
@@ -90,9 +91,7 @@ def insert_overwrite_table(
         groups = _groups(_view(table), settings)
         return _laid_out_anew(table, rows, task), _file_ids(groups, set(groups))
 
-    return _store(
-        table, "INSERT_OVERWRITE_TABLE", rows, settings, act, origin, action=Action.REPLACECOMMIT, lays_out_anew=True
-    )
+    return _store(table, "INSERT_OVERWRITE_TABLE", rows, settings, act, origin)
 
 
 def delete(table: OpenTable, rows: Rows, settings: WriteSettings, *, origin: Origin = NO_ORIGIN) -> Commit:
@@ -136,13 +135,11 @@ def _store(
     settings: WriteSettings,
     act: Act,
     origin: Origin,
-    *,
-    action: Action = Action.COMMIT,
-    lays_out_anew: bool = False,
 ) -> Commit:
     """Write rows that are to be stored, in what the table's schema becomes with them."""
     _check_settings(table, settings)
-    looks_ahead = not (lays_out_anew and _takes_one_pass(settings))
+    action = Action.REPLACECOMMIT if operation in _REPLACING else Action.COMMIT
+    looks_ahead = operation not in _LAID_OUT_ANEW or not _takes_one_pass(settings)
     before = _existing_or_none(table)
     schema, prepared = _fitted(table, rows, before, settings, looks_ahead=looks_ahead)
 

@@ -144,7 +144,9 @@ class _TaskRows:
     def schema(self) -> pa.Schema:
         return self.columns
 
-    def prepared(self, schema: pa.Schema, table: TableSettings, *, by_partition: bool = True) -> Self:
+    def prepared(
+        self, schema: pa.Schema, table: TableSettings, *, by_partition: bool = True, looks_ahead: bool = True
+    ) -> Self:
         return self
 
     def write(self, table: OpenTable, request: TaskRequest) -> Written:
