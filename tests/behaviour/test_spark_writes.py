@@ -328,6 +328,17 @@ def test_a_row_that_cannot_be_stored_is_met_in_the_one_pass_and_nothing_stays(
     check_at_rest(table._opened)
 
 
+@pytest.mark.parametrize("operation", ["insert", "bulk_insert"])
+def test_a_row_that_asks_to_be_removed_needs_a_key_too(spark, tmp_path, operation):
+    table = holdfast.create_table(str(tmp_path), name="trips", record_key="trip_id", partition_by="city")
+    rows = spark.createDataFrame(
+        [("a", "x", 1, 1.0, False), (None, "x", 2, 2.0, True)], TRIPS + ", _hoodie_is_deleted boolean"
+    )
+
+    with pytest.raises(InvalidRequest, match="no key"):
+        getattr(table, operation)(rows)
+
+
 @pytest.mark.parametrize("url_encode", ["false", "true"])
 @pytest.mark.parametrize("hive_style", ["false", "true"])
 def test_unusual_partition_values_are_read_back_by_everybody(spark, tmp_path, hive_style, url_encode):
