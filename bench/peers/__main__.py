@@ -74,7 +74,7 @@ _NOTES = {
     "killed writer": "Delta and Iceberg need no rollback: they remove orphans by a listing",
     "killed files": "Holdfast's are made by hand, as large as the rows; Hudi's by a write that fails",
     "Python": "Spark ends Holdfast's idle Python workers after a minute; starting them anew is timed",
-    "rounds": "the first of each is discarded, but of the largest load, which takes minutes",
+    "rounds": "the first is discarded, but of the largest load; short ones that others disturb are run again",
     "sessions": "new JVMs for each workload, several for short ones, same settings; deltalake has none",
     "listing": "as many tasks as shuffles have, instead of 10,000; Delta's log in as many parts as cores",
     "beside defaults": "Hudi's index in as many tasks as shuffles have, not 100; Delta's vacuum in parallel",
