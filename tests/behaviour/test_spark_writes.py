@@ -30,6 +30,17 @@ def trips(spark, first, count, *, slices=2):
     )
 
 
+def table_by_bare_values(path):
+    """A table whose folders are called as the cities are, so that not every value can be one."""
+    return holdfast.create_table(
+        str(path),
+        name="trips",
+        record_key="trip_id",
+        partition_by="city",
+        properties={"hoodie.datasource.write.hive_style_partitioning": "false"},
+    )
+
+
 def everything(spark):
     """One column of every type, with values, extremes and nulls at every level."""
     schema = t.StructType(
@@ -262,13 +273,7 @@ def test_a_record_without_a_key_is_refused_before_anything_is_written(spark, tmp
 
 @pytest.mark.parametrize("city", ["../up", "/rooted", "a//b", "..", ".hidden", "new\nline"])
 def test_a_value_that_cannot_be_a_partition_is_refused_before_anything_is_written(spark, tmp_path, city):
-    table = holdfast.create_table(
-        str(tmp_path),
-        name="trips",
-        record_key="trip_id",
-        partition_by="city",
-        properties={"hoodie.datasource.write.hive_style_partitioning": "false"},
-    )
+    table = table_by_bare_values(tmp_path)
     before = sorted(path for path in tmp_path.rglob("*") if path.is_file())
 
     with pytest.raises(InvalidRequest, match="partition"):
@@ -308,13 +313,7 @@ def test_what_needs_one_pass_computes_the_rows_once(spark, tmp_path, operation):
 def test_a_row_that_cannot_be_stored_is_met_in_the_one_pass_and_nothing_stays(
     spark, tmp_path, operation, bad, said
 ):
-    table = holdfast.create_table(
-        str(tmp_path),
-        name="trips",
-        record_key="trip_id",
-        partition_by="city",
-        properties={"hoodie.datasource.write.hive_style_partitioning": "false"},
-    )
+    table = table_by_bare_values(tmp_path)
     table.bulk_insert(spark.createDataFrame([("a", "x", 1, 1.0)], TRIPS))
     files = sorted(tmp_path.rglob("*.parquet"))
     rows = spark.createDataFrame([("c", "x", 3, 3.0)], TRIPS).coalesce(1)

@@ -85,7 +85,10 @@ def _to_be_stored(rows: pa.RecordBatch, keys: pa.Array) -> tuple[pa.RecordBatch,
     """The rows that do not ask to be removed, and their keys."""
     if not has_removals(rows.schema):
         return rows, keys
-    stays = pc.invert(pc.fill_null(rows.column(IS_DELETED), False))
+    removed = pc.fill_null(rows.column(IS_DELETED), False)
+    if not pc.any(removed).as_py():
+        return rows, keys
+    stays = pc.invert(removed)
     return rows.filter(stays), keys.filter(stays)
 
 
