@@ -1,20 +1,32 @@
-# make run   the end-to-end story          make test   everything that CI checks, but the deep runs
-# make lint  formatting, types, imports    make bench  speed, as ratios measured in one run
+# make run    the end-to-end story         make test      a sample of every kind of test, in minutes
+# make quick  the fastest tests            make test-all  everything; make bench: speed, as ratios
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-MATRIX := oldest default newest
+MATRIX := lowest oldest default spark41 spark42 newest
 PARALLEL := --numprocesses=logical --maxprocesses=4
 
-.PHONY: run test test-deep explore test-matrix test-zookeeper zookeeper test-avro avro chaos push-chaos interop interop-jars lint bench bench-growth bench-peers lock preflight clean
+.PHONY: run test quick test-whole test-all test-deep test-faults test-damage test-fuzz explore test-matrix test-zookeeper zookeeper test-avro avro chaos push-chaos interop interop-jars fixtures hudi-options option-pages lint bench bench-growth bench-peers lock preflight clean
 
 run: preflight $(READY)
 	@$(BIN)/python examples/story.py
 
+# A sample of everything, Spark and the crash matrix included: about eight minutes. tests/tiers.toml says what it takes.
 # Spark takes all cores by itself, so its tests come after the others, which share them.
+test: export HOLDFAST_TESTS = sample
 test: preflight $(READY) lint
+	$(BIN)/pytest -m "not spark" $(PARALLEL) --dist=worksteal
+	$(BIN)/pytest -m spark
+
+# No JVM and no more than a minute: the rules, the formats and the command line.
+quick: export HOLDFAST_TESTS = quick
+quick: $(READY)
+	$(BIN)/pytest -m "not spark" $(PARALLEL) --dist=worksteal
+
+# Every test that needs PyPI only, whole.
+test-whole: preflight $(READY)
 	$(BIN)/pytest -m "not spark" $(PARALLEL) --dist=loadfile
 	$(BIN)/pytest -m spark
 
@@ -23,17 +35,35 @@ test-deep: preflight $(READY)
 	HOLDFAST_NESTED_STRIDE=8 HOLDFAST_ASLEEP_STRIDE=2 HOLDFAST_RETURN_STRIDE=3 HOLDFAST_SCHEDULES=12 \
 		$(BIN)/pytest tests/crashes/test_crash_matrix.py tests/interleavings -k "recovering or sleeps or overtake or random" \
 		$(PARALLEL) --dist=worksteal
+	HOLDFAST_COPY_STRIDE=1 $(BIN)/pytest tests/services/test_copies.py $(PARALLEL) --dist=worksteal
+
+# Every change of every verb answered with every kind of error, where `make test` takes one kind for each.
+test-faults: preflight $(READY)
+	HOLDFAST_FAULT_STRIDE=1 $(BIN)/pytest tests/crashes/test_storage_faults.py $(PARALLEL) --dist=worksteal
+
+# Every file of a table's metadata, damaged in every way, one at a time; about ten minutes.
+test-damage: preflight $(READY)
+	HOLDFAST_DAMAGE_STRIDE=1 HOLDFAST_DAMAGE_FLIPS=12 $(BIN)/pytest tests/behaviour/test_every_damage.py $(PARALLEL) --dist=worksteal
+
+# Everything that is read from outside, changed at random from a seed: more than fifty thousand inputs; some minutes.
+test-fuzz: preflight $(READY)
+	HOLDFAST_FUZZ=1 $(BIN)/pytest tests/fuzz $(PARALLEL) --dist=loadfile
+
+# Everything there is, but every schedule (`explore`), the long runs of chance (`chaos`, `push-chaos`) and the
+# benchmarks: every PySpark of the matrix, ZooKeeper, Avro and Apache Hudi as peers, too.
+test-all: lint test-whole test-deep test-faults test-damage test-fuzz test-matrix test-zookeeper test-avro interop hudi-options
 
 # Every schedule with one switch, too; about half an hour.
 explore: preflight $(READY)
 	HOLDFAST_SWITCH_STRIDE=1 HOLDFAST_RETURN_STRIDE=2 HOLDFAST_ASLEEP_STRIDE=1 $(BIN)/pytest tests/interleavings $(PARALLEL) --dist=worksteal
 
-# The Spark tests on the oldest and the newest PySpark, and on Spark Connect.
+# The Spark tests on the oldest and the newest PySpark, those of the format on each between, and on Spark Connect;
+# the service and the core of the tables on the lowest version of everything that pyproject.toml admits.
 test-matrix: preflight $(MATRIX:%=.venvs/%/.ready)
 	@$(BIN)/python tests/matrix/run.py
 
 .venvs/%/.ready: tests/matrix/%.lock pyproject.toml | $(READY)
-	@echo "Installing the $* PySpark into .venvs/$* (once, about a minute) ..."
+	@echo "Installing the $* versions into .venvs/$* (once, about a minute) ..."
 	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venvs/$*
 	@$(BIN)/uv pip install --quiet --python .venvs/$*/bin/python --require-hashes -r tests/matrix/$*.lock
 	@$(BIN)/uv pip install --quiet --python .venvs/$*/bin/python --no-deps --no-build-isolation -e .
@@ -83,9 +113,22 @@ interop: interop-jars
 interop-jars: preflight .venvs/oldest/.ready
 	@PYTHONPATH=src:tests $(BIN)/python -m interop.lines
 
+# The tables in tests/fixtures, written anew by Apache Hudi. Needs Maven, as `interop` does.
+fixtures: interop-jars
+	@PYTHONPATH=src:tests .venvs/oldest/bin/python -m fixtures.make
+
+# Whether every option of Hudi's bundles is known, by name and default. Needs Maven, as `interop` does.
+hudi-options: interop-jars
+	@PYTHONPATH=src:tests:. $(BIN)/python -m interop.hudi_options
+
+# Writes the tables of the pages on options anew, from the option table.
+option-pages: $(READY)
+	@PYTHONPATH=tests $(BIN)/python -m harness.option_pages
+
 # How the control plane grows with files and instants, up to a million files: 5 GB of disk and ten minutes.
 bench-growth: preflight $(READY)
 	$(BIN)/python -m bench.growth
+	$(BIN)/python -m bench.many
 
 # Beside Apache Hudi, Delta Lake and Apache Iceberg on Spark 3.5, which all have a release for. Needs Maven
 # (140 MB, once), 35 GB of disk, 16 GB of memory and hours; PEERS="--quick --rounds 1" takes minutes.
@@ -97,7 +140,8 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 	--no-header --no-emit-index-url --extra spark pyproject.toml
 lock: $(READY)
 	$(COMPILE) --extra server --extra bench --extra dev requirements.in -o requirements.lock
-	$(foreach name,$(MATRIX) peers,$(COMPILE) --upgrade-package pyspark tests/matrix/$(name).in -o tests/matrix/$(name).lock &&) true
+	$(foreach name,$(filter-out lowest,$(MATRIX)) peers,$(COMPILE) --upgrade-package pyspark tests/matrix/$(name).in -o tests/matrix/$(name).lock &&) true
+	$(COMPILE) --extra server --extra zookeeper --resolution lowest-direct tests/matrix/lowest.in -o tests/matrix/lowest.lock
 
 preflight:
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("holdfast: Python 3.11 or newer is needed, found %d.%d; say which with make PYTHON=..." % sys.version_info[:2])'

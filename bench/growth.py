@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 import click
 import msgspec
@@ -32,13 +33,17 @@ from bench.workloads.clean import Versions, build_versions
 from bench.workloads.clean_process import drafted, opened
 from bench.workloads.control_plane import region_names, table_schema, write_stat
 from bench.workloads.rollback import FAILED, leave_failed_write, write_unsynced
+from holdfast.config.choices import Operation
 from holdfast.config.cleaning import CleanSettings
 from holdfast.config.write import WriteSettings
 from holdfast.model.instant import Action, InstantTime
 from holdfast.model.names import marker_path
-from holdfast.services.rollback import FailedWrite, plan_rollback
-from holdfast.writes.rows import Written
-from holdfast.writes.transaction import Contents, WriteRequest, run_write
+from holdfast.services.rollback.failed_writes import FailedWrite
+from holdfast.services.rollback.rollback import plan_rollback
+from holdfast.table.opened import OpenTable
+from holdfast.writes import transaction
+from holdfast.writes.outcome import Written
+from holdfast.writes.plan import CommitDraft, WritePlan
 
 _HERE = Path(__file__).resolve().parent
 _RUNS = 3
@@ -168,7 +173,7 @@ def _commit(path: str, shape: Shape) -> Aside:
     """A write whose files are empty; making them, which tasks would do, is not the commit's time."""
     files_took: list[Aside] = []
 
-    def produce(instant: InstantTime) -> Contents:
+    def write_files(plan: WritePlan, table: OpenTable, instant: InstantTime) -> CommitDraft:
         began, cpu_began = time.perf_counter(), time.process_time()
         partitions = region_names(shape.versions.partitions)
         stats = [write_stat(partitions[n % len(partitions)], n, instant) for n in range(shape.written)]
@@ -177,10 +182,13 @@ def _commit(path: str, shape: Shape) -> Aside:
             write_unsynced(path, marker_path(instant, stat.path, "CREATE"), b"")
             write_unsynced(path, stat.path, b"")
         files_took.append(Aside(time.process_time() - cpu_began, time.perf_counter() - began))
-        return Contents(written=Written(stats=stats), schema=table_schema(), schema_before=table_schema())
+        schema = table_schema()
+        return CommitDraft(written=Written(stats=stats), schema=schema, schema_before=schema)
 
     settings = WriteSettings.from_options(_NO_SERVICES)
-    commit = run_write(opened(path), WriteRequest("BULK_INSERT", Action.COMMIT, settings), produce)
+    with patch.object(transaction, "write_files", write_files):
+        plan = WritePlan(operation=Operation.BULK_INSERT, settings=settings)
+        commit = transaction.run_write(opened(path), plan)
     assert commit.files_written == shape.written
     assert not commit.post_commit_errors
     (aside,) = files_took

@@ -2,11 +2,13 @@
 
 import os
 import random
-import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from harness.hudi_fixtures import FOLDERS, HudiFixtures
+from harness.tiers import TIER, Tier, choose, read_table
 
 HUDI_TABLES = (
     "cow_v6_empty",
@@ -25,28 +27,27 @@ HUDI_TABLES = (
 )
 
 _FLIPS = 3000
-_REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session", params=FOLDERS)
+def hudi_fixture(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> HudiFixtures:
+    """Unpacks a fresh copy of a table that Apache Hudi wrote, and knows its rows."""
+    return HudiFixtures(FOLDERS[request.param], lambda: tmp_path_factory.mktemp("hudi"))
 
 
 @pytest.fixture(scope="session")
-def hudi_fixture(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Unpack a fresh copy of a table that Apache Hudi wrote."""
-    folder = Path(os.environ.get("HOLDFAST_FIXTURES", _REPOSITORY.parent / "shared" / "fixtures"))
+def readers():
+    """The processes that read statements, for all brokers of a run: starting them takes a while."""
+    from holdfast.push.queries.readers import StatementReaders
 
-    def unpack(name: str) -> Path:
-        archive = folder / f"{name}.zip"
-        if not archive.is_file():
-            pytest.skip(f"no {archive.name} in {folder}; set HOLDFAST_FIXTURES to the folder that has it")
-        copy = tmp_path_factory.mktemp("hudi")
-        with zipfile.ZipFile(archive) as content:
-            content.extractall(copy)
-        return copy / name
-
-    return unpack
+    started = StatementReaders()
+    started.start()
+    yield started
+    started.close()
 
 
 @pytest.fixture(scope="session", params=HUDI_TABLES)
-def hudi_table(request: pytest.FixtureRequest, hudi_fixture: Callable[[str], Path]) -> Path:
+def hudi_table(request: pytest.FixtureRequest, hudi_fixture: HudiFixtures) -> Path:
     """Each of the tables in turn. It is shared: read it, do not write into it."""
     return hudi_fixture(request.param)
 
@@ -74,6 +75,14 @@ def damaged() -> Callable[[bytes], Iterator[bytes]]:
 
 def pytest_configure(config):
     config.summary_lines = []
+
+
+def pytest_collection_modifyitems(config, items):
+    if TIER is Tier.ALL:
+        return
+    chosen, left = choose(items, TIER, read_table())
+    items[:] = chosen
+    config.hook.pytest_deselected(items=left)
 
 
 def pytest_sessionfinish(session):

@@ -24,11 +24,12 @@ from bench.framework import Goal, Scene, Variant, Workload
 from holdfast.config.push import parse_table
 from holdfast.config.push_schema import parse_schema
 from holdfast.model.segment import Segment
-from holdfast.push.broker import Broker
-from holdfast.push.catalog import Catalog
 from holdfast.push.metastore.memory import MemoryMetastore
+from holdfast.push.queries.broker import Broker
 from holdfast.push.queries.pool import PoolSettings, WorkerPool
-from holdfast.push.routing import Router
+from holdfast.push.queries.readers import StatementReaders
+from holdfast.push.queries.routing import Router
+from holdfast.push.state.catalog import Catalog
 from holdfast.storage.store import StoreLocation
 
 _LIMIT = "DuckDB"
@@ -219,7 +220,9 @@ def _served(folder: Path, files: list[str], docs: int) -> Broker:
     pool.start()
     router = Router(catalog, broker="Broker_localhost_8099")
     router.start()
-    return Broker(router, pool)
+    readers = StatementReaders()
+    readers.start()
+    return Broker(router, pool, readers=readers)
 
 
 def _upload(port: int, segment: Path) -> None:

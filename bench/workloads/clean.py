@@ -15,11 +15,12 @@ from bench.workloads.clean_process import drafted, opened
 from bench.workloads.control_plane import commit_files, create_partitions
 from bench.workloads.waiting import WaitingProcess
 from holdfast.config.cleaning import CleanSettings
+from holdfast.config.write import WriteSettings
 from holdfast.model.instant import Action, InstantTime, State
 from holdfast.model.names import instant_file
-from holdfast.services.clean import clean
-from holdfast.services.clean_execution import carry_out, encoded
-from holdfast.table.clean_plans import planned_paths
+from holdfast.services.clean.clean import clean
+from holdfast.services.clean.execute import carry_out, encode_plan
+from holdfast.table.clean_plans import plan_paths
 
 _SCRIPT = Path(__file__).with_name("clean_process.py")
 
@@ -97,7 +98,7 @@ def clean_increment(*, few: int, many: int, groups_per_partition: int) -> Worklo
             def run(_: Path) -> None:
                 for _repeat in range(_REPEATED):
                     plan = drafted(opened(paths[partitions]), CleanSettings(incremental=incremental))
-                    assert plan.fates.doomed.num_rows == doomed
+                    assert plan.decisions.doomed.num_rows == doomed
                     assert plan.is_whole != incremental
 
             return Variant(name, run)
@@ -126,8 +127,8 @@ def clean_deletion(*, files: int, partitions: int = 100, versions: int = 10) -> 
     def set_up(folder: Path) -> Scene:
         path = str(folder / "table")
         build_versions(path, size)
-        plan = drafted(opened(path), _RETAIN_ONE).stored_form
-        doomed = planned_paths(plan)
+        plan = drafted(opened(path), _RETAIN_ONE).schema_in_file
+        doomed = plan_paths(plan)
         assert len(doomed) == files
 
         def prepare(folder: Path) -> None:
@@ -137,7 +138,7 @@ def clean_deletion(*, files: int, partitions: int = 100, versions: int = 10) -> 
             prepare(folder)
             table = opened(str(folder / "table"))
             requested = instant_file(_CLEAN_TIME, Action.CLEAN, State.REQUESTED)
-            assert table.store.create(requested, encoded(table, plan))
+            assert table.store.create(requested, encode_plan(table, plan))
 
         def carry(folder: Path) -> None:
             report = carry_out(opened(str(folder / "table")), _CLEAN_TIME, parallelism=_THREADS)
@@ -172,7 +173,7 @@ def _build_and_touch_one(path: str, *, partitions: int, groups_per_partition: in
         since, until = until, until + count
         for number in range(since, until):
             commit_files(path, number, touched, previous=number - 1)
-        report = clean(opened(path), CleanSettings())
+        report = clean(opened(path), WriteSettings())
         assert report is not None
         assert report.deleted
     for number in range(until, until + _COMMITS_SINCE):

@@ -12,11 +12,11 @@ import holdfast
 from holdfast.clock import SystemClock
 from holdfast.config.cleaning import CleanSettings
 from holdfast.host import SystemHost
-from holdfast.services.clean_execution import encoded
-from holdfast.services.clean_plan import Draft, circumstances, draft, window_of
+from holdfast.services.clean.execute import encode_plan
+from holdfast.services.clean.plan import CleanDraft, clean_context, draft_clean, window_to_retain
 from holdfast.storage.open import location_of, open_store
 from holdfast.table.opened import OpenTable, open_existing
-from holdfast.table.steady import timeline_and_ledger
+from holdfast.table.stable_read import timeline_and_ledger
 
 
 def main() -> None:
@@ -32,11 +32,11 @@ def opened(path: str) -> OpenTable:
     return open_existing(open_store(location), location, clock=SystemClock(), host=SystemHost())
 
 
-def drafted(table: OpenTable, settings: CleanSettings) -> Draft:
+def drafted(table: OpenTable, settings: CleanSettings) -> CleanDraft:
     """The plan of a clean, as the service makes it."""
     timeline, state = timeline_and_ledger(table)
-    found = circumstances(table, timeline, state)
-    return draft(table, state, found, window_of(table, found, settings), settings)
+    context = clean_context(table, timeline, state)
+    return draft_clean(table, state, context, window_to_retain(table, context, settings), settings)
 
 
 def _walk(path: str) -> int:
@@ -45,14 +45,14 @@ def _walk(path: str) -> int:
 
 
 def _draft(path: str) -> int:
-    return int(drafted(opened(path), CleanSettings()).fates.doomed.num_rows)
+    return int(drafted(opened(path), CleanSettings()).decisions.doomed.num_rows)
 
 
 def _store(path: str) -> int:
     table = opened(path)
     plan = drafted(table, CleanSettings())
-    assert encoded(table, plan.stored_form)
-    return int(plan.fates.doomed.num_rows)
+    assert encode_plan(table, plan.schema_in_file)
+    return int(plan.decisions.doomed.num_rows)
 
 
 def _explain(path: str) -> int:

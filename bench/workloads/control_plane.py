@@ -87,7 +87,7 @@ def create_partitions(path: str, count: int) -> list[str]:
     partitions = region_names(count)
     for partition in partitions:
         os.mkdir(f"{path}/{partition}")
-        metafile = PartitionMetafile(time_at(_FIRST_MS), depth=1)
+        metafile = PartitionMetafile(time_at(_FIRST_MS, dt.UTC), depth=1)
         _create(
             path,
             in_partition(partition, PARTITION_METAFILE),
@@ -127,7 +127,7 @@ def table_schema() -> str:
 
 
 def _time_of(commit: int) -> InstantTime:
-    return time_at(_FIRST_MS + commit * _COMMIT_EVERY_MS)
+    return time_at(_FIRST_MS + commit * _COMMIT_EVERY_MS, dt.UTC)
 
 
 def write_stat(partition: str, number: int, instant: InstantTime) -> WriteStat:

@@ -22,9 +22,9 @@ from bench.framework import Goal, Scene, Unit, Variant, Workload
 from bench.workloads.trips import trips
 from holdfast.config.push_job import PushJob
 from holdfast.config.server import Limits, Listener, ServerSettings
-from holdfast.jobs.push import run_push_job
-from holdfast.jobs.replacement import Opening, Patience, Replacement, open_target, visible_segments
-from holdfast.jobs.service import ServiceClient
+from holdfast.jobs.push.replacement import Opening, Replacement, RetryPolicy, open_target, visible_segments
+from holdfast.jobs.push.run import run_push_job
+from holdfast.jobs.service_client import ServiceClient
 from holdfast.server.run import Running, serving
 
 _LIMIT = "Spark, plain Parquet"
@@ -121,7 +121,7 @@ class _Service:
 
     def uploaded(self, number: int, rows: int) -> Replacement:
         """A push that only has to be ended, of rows that all say the number."""
-        target = open_target(self.running.controller_url, "", _TABLE, Patience())
+        target = open_target(self.running.controller_url, "", _TABLE, RetryPolicy())
         name = f"{_TABLE}_{number}"
         opening = Opening(
             segments_from=visible_segments(target), segments_to=(name,), is_whole=True, has_gates=False,

@@ -21,14 +21,13 @@ from holdfast.config.push_schema import parse_schema
 from holdfast.format.lineage import lineage_record
 from holdfast.format.znode import encode_record
 from holdfast.model.lineage import EntryState, Lineage, visible
-from holdfast.push.catalog import Catalog
+from holdfast.push.calls import Caller, StartRequest
 from holdfast.push.controller import Controller
-from holdfast.push.deep_store import DeepStore
 from holdfast.push.metastore.open import open_metastore
 from holdfast.push.metastore.port import Replace
-from holdfast.push.paths import lineage_path
-from holdfast.push.reports import Caller
-from holdfast.push.rules import StartRequest
+from holdfast.push.segments.deep_store import DeepStore
+from holdfast.push.state.catalog import Catalog
+from holdfast.push.state.records import lineage_path
 from holdfast.storage.open import location_of, open_store
 
 _TABLE = "orders_OFFLINE"

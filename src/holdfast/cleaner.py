@@ -13,9 +13,8 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from holdfast.clock import SystemClock
-from holdfast.config.cleaning import CLEAN_OPTIONS
-from holdfast.config.locks import LOCK_OPTIONS
-from holdfast.config.options import HONOURED
+from holdfast.config.option import Area
+from holdfast.config.option_table import option_named, options_of, spellings
 from holdfast.config.write import WriteSettings
 from holdfast.errors import HoldfastError, InvalidRequest
 from holdfast.format.malformed import Malformed
@@ -36,9 +35,10 @@ _OF_WRITES = (
 """Settings of a write that matter to a cleaner."""
 
 _OPTIONS = frozenset(
-    name
-    for names in (*CLEAN_OPTIONS.values(), *LOCK_OPTIONS.values(), *(HONOURED[one] for one in _OF_WRITES))
-    for name in names
+    [
+        *spellings([Area.CLEAN, Area.LOCK]),
+        *(name for setting in _OF_WRITES for name in options_of(Area.WRITE)[setting].names),
+    ]
 )
 
 
@@ -56,32 +56,35 @@ def clean_settings(conf: Mapping[str, str], props: str | None = None) -> WriteSe
 def run_cleaner(path: str, settings: WriteSettings) -> CleanReport:
     """Clean the table at the path."""
     # Loaded here because it needs Arrow, which a look at the options must not wait for.
-    from holdfast.services.clean import clean_by_hand
+    from holdfast.services.clean.clean import clean
 
     location = location_of(path, None)
     table = open_existing(open_store(location), location, clock=SystemClock(), host=SystemHost())
-    return clean_by_hand(table, settings)
+    return clean(table, settings)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code: 0 if the table was cleaned or there was nothing to do."""
     asked = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    path = asked.target_base_path
     try:
-        report = run_cleaner(asked.target_base_path, clean_settings(_pairs(asked.hoodie_conf), asked.props))
+        report = run_cleaner(path, clean_settings(_pairs(asked.hoodie_conf), asked.props))
     except HoldfastError as error:
-        log.error("clean.failed: %s", error)
+        log.error("clean.failed: table %s: %s", path, error, extra={"table": path})
         return 1
     if report.instant is None:
-        log.info("clean.nothing")
+        log.info("clean.nothing: table %s", path, extra={"table": path})
         return 0
     for one in (*report.resumed, report):
         log.info(
-            "clean.done: instant %s, deleted %d, failed %d, bytes freed %d",
+            "clean.done: table %s, instant %s, deleted %d, failed %d, bytes freed %d",
+            path,
             one.instant,
             len(one.deleted),
             len(one.failed),
             one.bytes_freed,
+            extra={"table": path},
         )
     return 1 if report.failed else 0
 
@@ -121,8 +124,8 @@ def _read_properties(props: str) -> dict[str, str]:
 
 def _without_older_names(options: Mapping[str, str], conf: Mapping[str, str]) -> dict[str, str]:
     """The options without those that `conf` gives under another of their names."""
-    spellings = [names for names in (*CLEAN_OPTIONS.values(), *HONOURED.values()) if set(names) & set(conf)]
-    given = {name for names in spellings for name in names}
+    found = [option for name in conf if (option := option_named(name)) is not None]
+    given = {name for option in found for name in option.names}
     return {name: value for name, value in options.items() if name not in given}
 
 

@@ -5,17 +5,22 @@ background or needs a unique name asks a `Clock`.
 """
 
 import logging
+import os
 import random
 import threading
 import time
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import Protocol
+from zoneinfo import ZoneInfo
 
 log = logging.getLogger(__name__)
 
 _EARLIEST = 0.9
 _chance = random.SystemRandom()
+_LOCAL_TIME = Path("/etc/localtime")
+_ZONES = "/zoneinfo/"
 
 
 class Timer(Protocol):
@@ -28,7 +33,7 @@ class Clock(Protocol):
     def now_ms(self) -> int:
         """Wall-clock milliseconds since the epoch."""
 
-    def elapsed_ms(self) -> int:
+    def monotonic_ms(self) -> int:
         """Milliseconds on a clock that never goes back and counts suspended time."""
 
     def every_ms(self, interval_ms: int, action: Callable[[], None], *, name: str) -> Timer:
@@ -39,8 +44,14 @@ class Clock(Protocol):
         and the next call comes.
         """
 
+    def wait_ms(self, duration_ms: int) -> None:
+        """Return after that long."""
+
     def unique(self) -> str:
         """A name nobody else has: 32 hexadecimal digits."""
+
+    def zone_name(self) -> str | None:
+        """This process's time zone, as the time zone database calls it; None if it has no name there."""
 
 
 class SystemClock:
@@ -49,7 +60,7 @@ class SystemClock:
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
-    def elapsed_ms(self) -> int:
+    def monotonic_ms(self) -> int:
         # CLOCK_MONOTONIC stops while a Linux machine is suspended; BOOTTIME does not.
         source = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
         return time.clock_gettime_ns(source) // 1_000_000
@@ -59,8 +70,28 @@ class SystemClock:
         timer.start()
         return timer
 
+    def wait_ms(self, duration_ms: int) -> None:
+        time.sleep(duration_ms / 1000)
+
     def unique(self) -> str:
         return uuid.uuid4().hex
+
+    def zone_name(self) -> str | None:
+        given = os.environ.get("TZ")
+        if given is not None:
+            return _zone_key(given.removeprefix(":") or "UTC")
+        if not _LOCAL_TIME.exists():
+            return "UTC"  # As the C library and Java have it then.
+        return _zone_key(str(_LOCAL_TIME.resolve()))
+
+
+def _zone_key(text: str) -> str | None:
+    """The zone that a name or the path of its file means; None if the database has none like it."""
+    name = text.rpartition(_ZONES)[2].removeprefix("posix/")
+    try:
+        return ZoneInfo(name).key
+    except (ValueError, OSError, KeyError):  # How it answers paths, folders and unknown names.
+        return None
 
 
 class _ThreadTimer(threading.Thread):

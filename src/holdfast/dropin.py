@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from holdfast.clock import SystemClock
-from holdfast.config.datasource import PARTITIONS_TO_DELETE, Operation, OptionValue, SourceWrite
-from holdfast.config.options import HONOURED
+from holdfast.config.choices import Operation
+from holdfast.config.datasource import PARTITIONS_TO_DELETE, OptionValue, SourceWrite
+from holdfast.config.option import Area
+from holdfast.config.option_table import options_of
 from holdfast.errors import InvalidOption, InvalidRequest, TableExists
 from holdfast.host import SystemHost
-from holdfast.lake import Table, table_exists
+from holdfast.lake import Idempotency, Table, table_exists, write_rows
 from holdfast.model.reports import Commit
 from holdfast.storage.open import location_of
-from holdfast.table.target import open_target
+from holdfast.table.opened import open_target
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,11 +37,13 @@ def write(
     mode: str = "append",
     *,
     storage_options: Mapping[str, str] | None = None,
+    idempotency: Idempotency | None = None,
 ) -> Commit | None:
     """Write as a Hudi job with these options would, creating the table when it is absent.
 
     `mode` is `append`, `overwrite` (replaces every row in one commit, which can
     be taken back), `errorifexists` or `ignore` (then None if there is a table).
+    `idempotency` is as in the verbs of `Table`; options `txnAppId` and `txnVersion` say the same.
     `InvalidOption` names any option that cannot be honoured or contradicts the table.
     """
     request = SourceWrite.from_options(options)
@@ -64,12 +68,13 @@ def write(
         )
     )
     if operation is Operation.DELETE_PARTITION:
-        return table.delete_partitions(list(request.partitions), options=request.options)
+        return table.delete_partitions(
+            list(request.partitions), options=request.options, idempotency=idempotency
+        )
     if exists and wanted is _Mode.OVERWRITE:
-        return table.insert_overwrite_table(df, options=_replacing(operation) | dict(request.options))
-    # Each of the other operations is called as its verb is.
-    verb: Callable[..., Commit] = getattr(table, operation)
-    return verb(df, options=request.options)
+        replacing = _replacing(operation) | dict(request.options)
+        return table.insert_overwrite_table(df, options=replacing, idempotency=idempotency)
+    return write_rows(table, operation, df, options=request.options, idempotency=idempotency)
 
 
 def _mode(text: str) -> _Mode:
@@ -91,4 +96,5 @@ def _columns(df: object) -> list[str]:
 
 def _replacing(operation: Operation) -> dict[str, str]:
     """An upsert reduces its rows to one per key, also into a table that it replaces."""
-    return {HONOURED["combines_inserts"][0]: "true"} if operation is Operation.UPSERT else {}
+    option = options_of(Area.WRITE)["combines_inserts"]
+    return {option.name: "true"} if operation is Operation.UPSERT else {}

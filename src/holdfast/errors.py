@@ -9,13 +9,15 @@ HoldfastError
 │   ├── InvalidOption
 │   ├── SchemaMismatch
 │   ├── SnapshotExpired
+│   ├── RowsChanged     the rows to be written were not the same when they were read again
 │   └── Refused         a rule protects the table: the message names it
 ├── Conflict            read fresh state, then try again
 │   ├── WriteConflict
 │   ├── WriterActive
 │   ├── LockTimeout
 │   ├── LineageChanged
-│   └── GateFailed      the new rows are not what they should be: readers keep the old ones
+│   ├── PlanOutdated    more would be deleted now than the plan shows: look at the new plan
+│   └── GateFailed      a gate refused the new rows: readers keep the old ones
 ├── Fenced              stop: another process decided this instant
 ├── OutcomeUnknown      delete nothing: the ledger decides later
 ├── StorageUnavailable  wait, then repeat the same call
@@ -81,6 +83,10 @@ class InvalidOption(InvalidRequest):
     """An option is unknown, malformed or contradicts another."""
 
 
+class OptionsIgnored(UserWarning):
+    """Options that only tune Apache Hudi were ignored, as was asked for. A warning, not an error."""
+
+
 class SchemaMismatch(InvalidRequest):
     """The rows do not fit the table's schema."""
 
@@ -89,12 +95,16 @@ class SnapshotExpired(InvalidRequest):
     """The snapshot was removed by a clean."""
 
 
+class RowsChanged(InvalidRequest):
+    """The rows to be written were not the same when they were read again."""
+
+
 class Refused(InvalidRequest):
     """A rule that protects the table forbids the act."""
 
 
 class Conflict(HoldfastError):
-    """Somebody else changed the table in the meantime."""
+    """Another process changed the table in the meantime."""
 
 
 class WriteConflict(Conflict):
@@ -102,7 +112,7 @@ class WriteConflict(Conflict):
 
 
 class WriterActive(Conflict):
-    """Another writer is provably alive on a table for one writer."""
+    """Another writer is at work that this act has to wait for."""
 
 
 class LockTimeout(Conflict):
@@ -113,12 +123,16 @@ class LineageChanged(Conflict):
     """The segment lineage changed in the meantime."""
 
 
+class PlanOutdated(Conflict):
+    """The table has changed since the plan was made: executing it would do what it does not show."""
+
+
 class GateFailed(Conflict):
-    """What was to be published is not what a gate expects."""
+    """The new rows are not what a gate expects."""
 
 
 class Fenced(HoldfastError):
-    """Another process decided the fate of this instant."""
+    """Another process decided the outcome of this instant."""
 
 
 class OutcomeUnknown(HoldfastError):

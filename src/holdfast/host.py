@@ -1,12 +1,15 @@
 """Who is writing: the identity of a process, and whether it can still act.
 
-An owner is *provably* alive or gone only on the same host and the same boot.
-Everything else is unknown, and unknown decides nothing.
+An owner is *provably* alive or gone only to those who see the same processes:
+on the same host and boot, and in the same namespaces. Containers may share a
+host name and a boot, and each counts its processes for itself. Everything else
+is unknown, and unknown decides nothing.
 """
 
 import os
 import socket
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -21,6 +24,8 @@ class Owner:
     pid: int
     started: str
     token: str
+    namespaces: str = ""
+    """In which processes are counted, and their times; empty if nobody can tell."""
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}"
@@ -50,15 +55,20 @@ class SystemHost:
 
     def owner(self, token: str) -> Owner:
         pid = os.getpid()
-        return Owner(socket.gethostname(), boot_id(), pid, _started(pid) or "", token)
+        return Owner(socket.gethostname(), boot_id(), pid, _start_ticks(pid) or "", token, _namespaces())
 
     def liveness(self, owner: Owner) -> Liveness:
         if owner.host != socket.gethostname() or not owner.boot:
             return Liveness.UNKNOWN
+        if not owner.namespaces or owner.namespaces != _namespaces():
+            return Liveness.UNKNOWN
         if owner.boot != boot_id():
-            return Liveness.GONE
+            # The host's own processes ended with it. Containers of one name may run on many hosts.
+            return Liveness.GONE if _is_of_the_host(owner) else Liveness.UNKNOWN
+        if owner.pid != os.getpid() and _is_hidden(owner.pid):
+            return Liveness.UNKNOWN
         # A pid is reused after a while; together with its start time it is not.
-        if _started(owner.pid) != owner.started:
+        if _start_ticks(owner.pid) != owner.started:
             return Liveness.GONE
         if owner.pid != os.getpid():
             return Liveness.ALIVE
@@ -75,7 +85,48 @@ def boot_id() -> str:
         return ""
 
 
-def _started(pid: int) -> str | None:
+_HOST_PIDS = "pid:[4026531836]"
+"""The process namespace of the host itself, which is the same on every Linux."""
+
+
+def _namespaces() -> str:
+    """In which namespaces this process counts others; empty if what `/proc` shows are not these."""
+    try:
+        # Whoever enters a namespace without mounting /proc anew sees the processes of another one.
+        if os.readlink("/proc/self") != str(os.getpid()):
+            return ""
+        pids = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+    with suppress(OSError):  # Kernels before 5.6 have one time for all.
+        return f"{pids} {os.readlink('/proc/self/ns/time')}"
+    return pids
+
+
+def _is_of_the_host(owner: Owner) -> bool:
+    return owner.namespaces.startswith(_HOST_PIDS)
+
+
+def _is_hidden(pid: int) -> bool:
+    """Whether the process is there, and `/proc` does not show it to this user."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="latin-1"):
+            return False
+    except PermissionError:
+        return True
+    except OSError:
+        pass
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    # It may have begun just now.
+    return not os.path.exists(f"/proc/{pid}/stat")
+
+
+def _start_ticks(pid: int) -> str | None:
     """When the process started, in ticks since boot; None if there is no such process."""
     try:
         with open(f"/proc/{pid}/stat", encoding="latin-1") as file:

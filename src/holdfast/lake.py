@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.clock import SystemClock
+from holdfast.config.choices import Operation
 from holdfast.config.table import TableSettings, new_table_settings
 from holdfast.errors import InvalidOption, InvalidRequest
 from holdfast.host import SystemHost
@@ -19,6 +20,8 @@ from holdfast.model.reports import (
     CleanPlan,
     CleanReport,
     Commit,
+    DropPlan,
+    DropReport,
     RepairReport,
     RestorePlan,
     RestoreReport,
@@ -27,8 +30,7 @@ from holdfast.model.reports import (
     VerifyReport,
 )
 from holdfast.storage.open import location_of, open_store
-from holdfast.table.opened import OpenTable, create_new, open_at
-from holdfast.table.properties_file import has_settings
+from holdfast.table.opened import OpenTable, create_new, is_table, open_at
 from holdfast.timeline.timeline import load_timeline
 
 if TYPE_CHECKING:
@@ -43,6 +45,9 @@ if TYPE_CHECKING:
     from holdfast.read.snapshot import Moment
     from holdfast.services.leases import Lease, LeaseStatus
     from holdfast.writes.rows import Rows
+
+Idempotency = tuple[str, int]
+"""Who numbers its writes, and the number of this one: a write of that number is committed once."""
 
 
 def create_table(
@@ -77,11 +82,18 @@ def open_table(path: str, *, storage_options: Mapping[str, str] | None = None) -
 
 
 def table_exists(path: str, *, storage_options: Mapping[str, str] | None = None) -> bool:
-    return has_settings(open_store(location_of(path, storage_options)))
+    """Whether there is a table. One that a write was to make, and did not, is none."""
+    location = location_of(path, storage_options)
+    return is_table(open_store(location), location, clock=SystemClock(), host=SystemHost())
 
 
 class Table:
-    """One table. Made by `create_table` and `open_table`."""
+    """One table. Made by `create_table` and `open_table`.
+
+    Every verb that writes takes `idempotency=(application, number)`. If a write of
+    that application with this number, or a greater one, is committed and stands, nothing is
+    written, and the answer is that commit, with `repeated` true.
+    """
 
     def __init__(self, opened: OpenTable) -> None:
         self._opened = opened
@@ -97,50 +109,87 @@ class Table:
     def settings(self) -> TableSettings:
         return self._opened.settings
 
-    def bulk_insert(self, rows: DataFrame | pa.Table, *, options: Mapping[str, str] | None = None) -> Commit:
+    def bulk_insert(
+        self,
+        rows: DataFrame | pa.Table,
+        *,
+        options: Mapping[str, str] | None = None,
+        idempotency: Idempotency | None = None,
+    ) -> Commit:
         """Add rows in one pass, without a shuffle: the way to load much data."""
-        return self._write("bulk_insert", rows, options)
+        return self._write(Operation.BULK_INSERT, rows, options, idempotency)
 
-    def insert(self, rows: DataFrame | pa.Table, *, options: Mapping[str, str] | None = None) -> Commit:
+    def insert(
+        self,
+        rows: DataFrame | pa.Table,
+        *,
+        options: Mapping[str, str] | None = None,
+        idempotency: Idempotency | None = None,
+    ) -> Commit:
         """Add rows, first to small file groups. As in Hudi, keys that exist already are not looked for."""
-        return self._write("insert", rows, options)
+        return self._write(Operation.INSERT, rows, options, idempotency)
 
-    def upsert(self, rows: DataFrame | pa.Table, *, options: Mapping[str, str] | None = None) -> Commit:
+    def upsert(
+        self,
+        rows: DataFrame | pa.Table,
+        *,
+        options: Mapping[str, str] | None = None,
+        idempotency: Idempotency | None = None,
+    ) -> Commit:
         """Replace the rows whose keys exist, add the others.
 
         Of rows with one key the greatest in the ordering column counts. A row
         whose column `_hoodie_is_deleted` is true removes its key.
         """
-        return self._write("upsert", rows, options)
+        return self._write(Operation.UPSERT, rows, options, idempotency)
 
-    def delete(self, rows: DataFrame | pa.Table, *, options: Mapping[str, str] | None = None) -> Commit:
+    def delete(
+        self,
+        rows: DataFrame | pa.Table,
+        *,
+        options: Mapping[str, str] | None = None,
+        idempotency: Idempotency | None = None,
+    ) -> Commit:
         """Remove the rows with these keys; the key columns suffice, and those of the partition.
 
         With the ordering column a delete that is older than the stored row
         loses against it.
         """
-        return self._write("delete", rows, options)
+        return self._write(Operation.DELETE, rows, options, idempotency)
 
     def insert_overwrite(
-        self, rows: DataFrame | pa.Table, *, options: Mapping[str, str] | None = None
+        self,
+        rows: DataFrame | pa.Table,
+        *,
+        options: Mapping[str, str] | None = None,
+        idempotency: Idempotency | None = None,
     ) -> Commit:
         """Replace the partitions that the rows are of; the others stay."""
-        return self._write("insert_overwrite", rows, options)
+        return self._write(Operation.INSERT_OVERWRITE, rows, options, idempotency)
 
     def insert_overwrite_table(
-        self, rows: DataFrame | pa.Table, *, options: Mapping[str, str] | None = None
+        self,
+        rows: DataFrame | pa.Table,
+        *,
+        options: Mapping[str, str] | None = None,
+        idempotency: Idempotency | None = None,
     ) -> Commit:
         """Replace everything in the table by the rows."""
-        return self._write("insert_overwrite_table", rows, options)
+        return self._write(Operation.INSERT_OVERWRITE_TABLE, rows, options, idempotency)
 
     def delete_partitions(
-        self, partitions: Sequence[str], *, options: Mapping[str, str] | None = None
+        self,
+        partitions: Sequence[str],
+        *,
+        options: Mapping[str, str] | None = None,
+        idempotency: Idempotency | None = None,
     ) -> Commit:
         """Remove whole partitions, named by their paths."""
         from holdfast.config.write import WriteSettings
         from holdfast.writes.operations import delete_partitions
 
-        return delete_partitions(self._opened, partitions, WriteSettings.from_options(options))
+        settings = WriteSettings.from_options(options).with_number(idempotency)
+        return delete_partitions(self._opened, partitions, settings)
 
     def read(
         self,
@@ -151,16 +200,19 @@ class Table:
         read_optimized: bool = False,
         meta_columns: bool = False,
     ) -> DataFrame:
-        """The table as of now, or as of an instant, a moment or its ISO text."""
+        """The table as of now, or as of an instant, a moment or its ISO text.
+
+        A moment that a write may still change is waited for, then `WriterActive`.
+        """
         from holdfast.engines.spark.reader import read_frame
-        from holdfast.read.arrow_rows import selected_schema
+        from holdfast.read.arrow_rows import select_schema
         from holdfast.read.path_columns import path_columns
         from holdfast.read.snapshot import snapshot
 
         found = snapshot(self._opened, as_of=as_of, read_optimized=read_optimized)
-        schema = selected_schema(found.schema, columns=columns, meta_columns=meta_columns)
-        told = path_columns(self._opened, found, schema)
-        return read_frame(spark, self._opened.store, found, schema, told=told)
+        schema = select_schema(found.schema, columns=columns, meta_columns=meta_columns)
+        columns_in_paths = path_columns(self._opened, found, schema)
+        return read_frame(spark, self._opened.store, found, schema, path_columns=columns_in_paths)
 
     def to_arrow(
         self,
@@ -171,11 +223,11 @@ class Table:
         meta_columns: bool = False,
     ) -> pa.Table:
         """As `read`, without Spark, into memory."""
-        from holdfast.read.arrow_rows import read_rows, selected_schema
+        from holdfast.read.arrow_rows import read_rows, select_schema
         from holdfast.read.snapshot import snapshot
 
         found = snapshot(self._opened, as_of=as_of, read_optimized=read_optimized)
-        schema = selected_schema(found.schema, columns=columns, meta_columns=meta_columns)
+        schema = select_schema(found.schema, columns=columns, meta_columns=meta_columns)
         return read_rows(self._opened.store, found, schema)
 
     def changes(
@@ -197,8 +249,8 @@ class Table:
 
         found = changes(self._opened, since=since, until=until)
         schema = change_schema(found.snapshot.schema, columns=None, meta_columns=meta_columns)
-        told = path_columns(self._opened, found.snapshot, schema)
-        return read_changes_frame(spark, self._opened.store, found, schema, told=told)
+        columns_in_paths = path_columns(self._opened, found.snapshot, schema)
+        return read_changes_frame(spark, self._opened.store, found, schema, path_columns=columns_in_paths)
 
     def changes_to_arrow(
         self,
@@ -224,7 +276,7 @@ class Table:
 
     def schema(self) -> pa.Schema | None:
         """The data columns; None before the first write of a table without a schema."""
-        from holdfast.table.schema import table_schema
+        from holdfast.read.snapshot import table_schema
 
         return table_schema(self._opened, load_timeline(self._opened.store))
 
@@ -240,7 +292,7 @@ class Table:
 
     def roll_back_failed_writes(self) -> list[RollbackReport]:
         """Remove what dead writers left, now instead of at the next write."""
-        from holdfast.services.rollback import roll_back_failed_writes
+        from holdfast.services.rollback.rollback import roll_back_failed_writes
 
         return list(roll_back_failed_writes(self._opened))
 
@@ -250,19 +302,23 @@ class Table:
         `Refused` if commits, a savepoint or a plan stand in the way, `WriterActive`
         if the write may be running.
         """
+        from holdfast.services.rollback.undo import roll_back_instant
         from holdfast.services.targets import exact_instant
-        from holdfast.services.undo import roll_back_instant
 
-        return roll_back_instant(self._opened, exact_instant(instant))
+        return roll_back_instant(self._opened, exact_instant(self._opened, instant))
 
     def undo(self) -> RollbackReport:
         """Take back the newest commit: readers see the table as it was before it."""
-        from holdfast.services.undo import undo
+        from holdfast.services.rollback.undo import undo
 
         return undo(self._opened)
 
     def savepoint(self, instant: Moment | None = None, *, user: str = "", comment: str = "") -> Savepoint:
-        """Keep the files of a commit, by default the newest, so that the table can be restored to it."""
+        """Keep the files of a commit, by default the newest, so that the table can be restored to it.
+
+        `WriterActive` if an older write is not decided yet, after a few seconds:
+        the snapshot would still change.
+        """
         from holdfast.services.savepoints import create_savepoint
 
         return create_savepoint(self._opened, instant, user=user, comment=comment)
@@ -278,13 +334,13 @@ class Table:
         from holdfast.services.savepoints import delete_savepoint
         from holdfast.services.targets import exact_instant
 
-        delete_savepoint(self._opened, exact_instant(instant))
+        delete_savepoint(self._opened, exact_instant(self._opened, instant))
 
     def plan_restore(self, to: Moment) -> RestorePlan:
-        """What `restore` would take back. Changes nothing."""
-        from holdfast.services.restore_plan import plan_restore
+        """What `restore` would take back, and every file that would be gone. Changes nothing."""
+        from holdfast.services.restore.restore import rehearse_restore
 
-        return plan_restore(self._opened, to)
+        return rehearse_restore(self._opened, to)
 
     def restore(self, to: Moment) -> RestoreReport:
         """Take the table back to a commit, or to the newest one at or before a date and time.
@@ -292,15 +348,17 @@ class Table:
         Everything younger is deleted, and the result is proven before the table
         is open for writes again. If it was interrupted, the same call resumes it.
         """
-        from holdfast.services.restore import restore
+        from holdfast.services.restore.restore import restore
 
         return restore(self._opened, to)
 
     def lease(
         self, owner: str, ttl: dt.timedelta | float, *, as_of: Moment | None = None
     ) -> AbstractContextManager[Lease]:
-        """Hold the snapshot of a commit, by default the newest, while a `with` block runs.
+        """Hold the snapshot of a commit while a `with` block runs.
 
+        By default the newest that stays as it is: older than every write that is
+        not decided yet.
         No clean, undo or restore removes its files meanwhile. Read the table as
         of the lease's `instant`. `ttl`, in seconds or as a timedelta, is how
         long the lease outlives a process that dies; one that lives renews it.
@@ -316,11 +374,14 @@ class Table:
         return leases(self._opened)
 
     def plan_clean(self, options: Mapping[str, str] | None = None) -> CleanPlan:
-        """What `clean` would delete and leave, and why, of every data file. Changes nothing."""
-        from holdfast.config.write import WriteSettings
-        from holdfast.services.clean_plan import plan_clean
+        """What `clean` would delete and leave, and why, of every data file; `vanishing` is all that would go.
 
-        return plan_clean(self._opened, WriteSettings.from_options(options).clean)
+        Changes nothing.
+        """
+        from holdfast.config.write import WriteSettings
+        from holdfast.services.clean.clean import plan_clean
+
+        return plan_clean(self._opened, WriteSettings.from_options(options))
 
     def clean(self, options: Mapping[str, str] | None = None) -> CleanReport:
         """Delete the versions of files that nobody needs any more.
@@ -329,9 +390,9 @@ class Table:
         interrupted are finished. Savepoints and leases keep what they name.
         """
         from holdfast.config.write import WriteSettings
-        from holdfast.services.clean import clean_by_hand
+        from holdfast.services.clean.clean import clean
 
-        return clean_by_hand(self._opened, WriteSettings.from_options(options))
+        return clean(self._opened, WriteSettings.from_options(options))
 
     def archive(self, options: Mapping[str, str] | None = None) -> ArchiveReport:
         """Take the oldest instants from the active timeline, if enough commits have gathered.
@@ -340,13 +401,13 @@ class Table:
         unfinished needs; the report says what was in the way.
         """
         from holdfast.config.write import WriteSettings
-        from holdfast.services.archive import archive_by_hand
+        from holdfast.services.archive.archive import archive_instants
 
-        return archive_by_hand(self._opened, WriteSettings.from_options(options))
+        return archive_instants(self._opened, WriteSettings.from_options(options))
 
     def pushes(self) -> list[Push]:
         """What was pushed from this table to the push service, oldest first."""
-        from holdfast.table.pushes import pushes
+        from holdfast.services.pushes import pushes
 
         return pushes(self._opened)
 
@@ -358,29 +419,62 @@ class Table:
 
     def verify(self) -> VerifyReport:
         """Look for what does not belong together, each finding with its remedy. Changes nothing."""
-        from holdfast.services.verify import verify
+        from holdfast.services.verify.verify import verify
 
         return verify(self._opened)
 
     def repair(self, report: VerifyReport) -> RepairReport:
         """Finish what was decided, and move what nothing refers to into quarantine."""
-        from holdfast.services.repair import repair
+        from holdfast.services.repair.repair import repair
 
         return repair(self._opened, report)
 
     def undo_repair(self, quarantine: str) -> list[str]:
         """Put everything back that a repair moved away; the paths."""
-        from holdfast.services.repair import undo_repair
+        from holdfast.services.repair.repair import undo_repair
 
         return list(undo_repair(self._opened, quarantine))
 
-    def _write(self, operation: str, rows: DataFrame | pa.Table, options: Mapping[str, str] | None) -> Commit:
-        from holdfast.config.write import WriteSettings
-        from holdfast.writes import operations
+    def plan_drop(self) -> DropPlan:
+        """What `drop` would delete and leave, and who uses the table. Changes nothing."""
+        from holdfast.services.drop import plan_drop
 
-        settings = WriteSettings.from_options(options)
-        commit: Commit = getattr(operations, operation)(self._opened, _rows(rows), settings)
-        return commit
+        return plan_drop(self._opened)
+
+    def drop(self, *, force: bool = False) -> DropReport:
+        """Remove the table and everything that belongs to it. It cannot be taken back.
+
+        `WriterActive` if a write may be running and `Refused` if somebody holds
+        a lease, unless `force`. A drop that died is finished by `holdfast drop`.
+        """
+        from holdfast.services.drop import drop
+
+        return drop(self._opened, force=force)
+
+    def _write(
+        self,
+        operation: Operation,
+        rows: DataFrame | pa.Table,
+        options: Mapping[str, str] | None,
+        idempotency: Idempotency | None,
+    ) -> Commit:
+        from holdfast.config.write import WriteSettings
+        from holdfast.writes.operations import write
+
+        settings = WriteSettings.from_options(options).with_number(idempotency)
+        return write(self._opened, operation, _rows(rows), settings)
+
+
+def write_rows(
+    table: Table,
+    operation: Operation,
+    rows: DataFrame | pa.Table,
+    *,
+    options: Mapping[str, str] | None = None,
+    idempotency: Idempotency | None = None,
+) -> Commit:
+    """The verb of a table that stands for the operation, which is one that takes rows."""
+    return table._write(operation, rows, options, idempotency)
 
 
 def _rows(rows: DataFrame | pa.Table) -> Rows:

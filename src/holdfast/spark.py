@@ -15,8 +15,8 @@ __all__ = ["install"]
 def install(spark: SparkSession) -> None:
     """Teach the session the format `holdfast`, for reading and for appending or overwriting.
 
-    Switches on Spark's filter push-down for Python sources where there is one
-    (4.1 and newer). `InvalidRequest` before PySpark 4.0, which has no such sources.
+    No setting of the session is changed. `InvalidRequest` before PySpark 4.0,
+    which has no Python data sources.
     """
     if not hasattr(spark, "dataSource"):
         raise InvalidRequest(

@@ -12,7 +12,7 @@ from holdfast.config.pipeline import Destination, Pipeline, Source
 from holdfast.config.push_job import FileInput
 from holdfast.errors import InvalidRequest
 from holdfast.jobs.pipeline import run_pipeline
-from holdfast.jobs.push import run_push_job
+from holdfast.jobs.push.run import run_push_job
 
 pytestmark = pytest.mark.spark
 

@@ -9,8 +9,16 @@ from pyspark import cloudpickle
 
 import holdfast
 from harness.hudi_reader import hudi_snapshot
-from holdfast.errors import InvalidOption, InvalidRequest, TableExists, TableNotFound, UnsupportedTable
+from holdfast.errors import (
+    InvalidOption,
+    InvalidRequest,
+    OptionsIgnored,
+    TableExists,
+    TableNotFound,
+    UnsupportedTable,
+)
 from holdfast.format.properties import decode_table_properties, encode_table_properties
+from holdfast.table.properties_file import change_settings
 
 OPTIONS = {
     "hoodie.table.name": "trips",
@@ -333,6 +341,48 @@ def test_a_table_needs_no_options_once_it_is_there(path):
     assert sorted(fares(path)) == ["a", "b", "c"]
 
 
+TUNED = {
+    "hoodie.parquet.block.size": 64 << 20,
+    "hoodie.datasource.write.row.writer.enable": "false",
+    "hoodie.bulkinsert.shuffle.parallelism": 200,
+}
+
+
+def test_a_job_for_both_engines_keeps_its_options_and_is_warned_once(path):
+    described = {
+        "hoodie.datasource.hive_sync.enable": False,
+        "hoodie.datasource.hive_sync.database": "lake",
+        "hoodie.write.table.version": 6,
+        "hoodie.write.auto.upgrade": "false",
+        "hoodie.record.merge.mode": "EVENT_TIME_ORDERING",
+        "hoodie.combine.before.upsert": True,
+    }
+
+    with pytest.warns(OptionsIgnored) as caught:
+        holdfast.write(FIRST, path, OPTIONS | described | TUNED | {"holdfast.ignore.tuning.options": True})
+
+    ignored = "hoodie.bulkinsert.shuffle.parallelism, hoodie.datasource.write.row.writer.enable"
+    assert [str(one.message) for one in caught] == [
+        f"options that only tune Apache Hudi are ignored: {ignored}, hoodie.parquet.block.size"
+    ]
+    assert fares(path) == {"a": 1.0, "b": 2.0}
+    with pytest.raises(InvalidOption, match=r"hoodie\.parquet\.block\.size.*only tune Apache Hudi"):
+        holdfast.write(FIRST, path, OPTIONS | described | TUNED)
+
+
+def test_a_verb_takes_the_options_of_a_job_that_say_what_happens_anyway(path):
+    holdfast.write(FIRST, path, OPTIONS)
+    table = holdfast.open_table(path)
+    anyway = {"hoodie.combine.before.upsert": "true", "hoodie.metadata.enable": "false"}
+
+    table.upsert(trips(("a", "rome", 2, 5.0)), options=anyway)
+    table.clean(options=anyway)
+
+    assert fares(path) == {"a": 5.0, "b": 2.0}
+    with pytest.warns(OptionsIgnored, match=r"page\.size"):
+        table.clean(options={"hoodie.parquet.page.size": "1", "holdfast.ignore.tuning.options": "true"})
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [
@@ -342,8 +392,8 @@ def test_a_table_needs_no_options_once_it_is_there(path):
         ),
         ({"hoodie.datasource.write.partition.to.delete": "x"}, "partitions.to.delete"),
         ({"hoodie.parquet.max.filesize": "1"}, "did you mean hoodie.parquet.max.file.size"),
-        ({"hoodie.datasource.write.row.writer.enable": "true"}, "not implemented"),
-        ({"hoodie.datasource.hive_sync.enable": "true"}, "not implemented"),
+        ({"hoodie.datasource.write.row.writer.enable": "true"}, "only tunes Apache Hudi"),
+        ({"hoodie.datasource.hive_sync.enable": "true"}, "synced to no catalog"),
         ({OPERATION: "upsrt"}, "insert_overwrite_table"),
         ({"hoodie.datasource.write.table.type": "COPY"}, "unknown table type"),
         ({"hoodie.datasource.write.recordkey.field": "uuid"}, "column: uuid"),
@@ -378,3 +428,73 @@ def test_functions_that_name_the_package_can_be_shipped_to_workers():
     shipped = cloudpickle.loads(cloudpickle.dumps(lambda path: holdfast.table_exists(path)))
 
     assert not shipped("/nowhere")
+
+
+def test_columns_have_names_with_letters_of_any_script(path):
+    rows = FIRST.append_column("größe", pa.array([1, 2])).append_column("名前", pa.array(["x", "y"]))
+
+    holdfast.write(rows, path, options())
+    holdfast.write(rows.slice(0, 1).set_column(3, "fare", pa.array([9.0])), path, options())
+
+    found = holdfast.open_table(path).to_arrow(columns=["id", "fare", "größe", "名前"])
+    assert sorted(map(tuple, (row.values() for row in found.to_pylist()))) == [
+        ("a", 9.0, 1, "x"),
+        ("b", 2.0, 2, "y"),
+    ]
+
+
+@pytest.mark.parametrize("value", [".", "..", ".hidden"])
+def test_a_partition_value_of_dots_is_refused_with_a_way_that_works(path, value):
+    escaped = options(**{"hoodie.datasource.write.partitionpath.urlencode": "true"})
+    rows = trips(("a", value, 1, 1.0))
+
+    with pytest.raises(InvalidRequest) as refused:
+        holdfast.write(rows, path, escaped)
+
+    hive_style = "hoodie.datasource.write.hive_style_partitioning"
+    assert hive_style in refused.value.hint
+    holdfast.write(rows, path, escaped | {hive_style: "true"})
+    holdfast.write(trips(("a", value, 2, 3.0)), path, escaped | {hive_style: "true"})
+    assert holdfast.open_table(path).to_arrow(columns=["id", "city", "fare"]).to_pylist() == [
+        {"id": "a", "city": value, "fare": 3.0}
+    ]
+
+
+def test_a_key_inside_of_a_struct_is_refused_by_name(path):
+    nested = options(**{"hoodie.datasource.write.recordkey.field": "trip.id"})
+
+    with pytest.raises(InvalidOption, match="inside of a struct") as refused:
+        holdfast.write(FIRST, path, nested)
+
+    assert "column of its own" in refused.value.hint
+
+
+def test_the_log_says_of_which_table_the_metadata_table_was_dropped_and_why(path, caplog):
+    holdfast.write(FIRST, path, options())
+    opened = holdfast.open_table(path)._opened
+    change_settings(opened.store, {"hoodie.table.metadata.partitions": "files"}, now_ms=1)
+
+    holdfast.write(FIRST, path, options())
+
+    [line] = [record for record in caplog.records if record.message == "metadata_table.dropped"]
+    assert path in line.table
+    assert "readers would miss" in line.cause
+
+
+def test_log_lines_of_a_table_name_it(path, caplog):
+    caplog.set_level("INFO", logger="holdfast")
+    holdfast.write(FIRST, path, options())
+    table = holdfast.open_table(path)
+    first = table.savepoint().instant
+    holdfast.write(FIRST, path, options())
+    table.undo()
+    holdfast.write(FIRST, path, options())
+    table.restore(to=first)
+    table.delete_savepoint(first)
+
+    said = [record for record in caplog.records if record.name.startswith("holdfast.services")]
+
+    assert {"savepoint.created", "rollback.completed", "restore.completed", "savepoint.deleted"} <= {
+        record.message for record in said
+    }
+    assert all(path in record.table for record in said)

@@ -1,16 +1,13 @@
 """Tables that Apache Hudi wrote: we read exactly their rows, and hudi-rs reads what we add."""
 
-import datetime as dt
 import json
-import os
 import shutil
-from decimal import Decimal
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import holdfast
+from harness.hudi_fixtures import as_json
 from harness.hudi_reader import hudi_snapshot
 from holdfast.errors import UnsupportedTable
 
@@ -27,28 +24,7 @@ CONTINUED = ("cow_v6_nonpartitioned", "cow_v6_simplekeygen_nonhivestyle", "cow_v
 
 @pytest.fixture
 def expected(hudi_fixture):
-    def load(name):
-        hudi_fixture(name)
-        repository = Path(__file__).resolve().parent.parent.parent
-        folder = Path(os.environ.get("HOLDFAST_FIXTURES", repository.parent / "shared" / "fixtures"))
-        return json.loads((folder / f"{name}.json").read_text())
-
-    return load
-
-
-def as_json(value):
-    """A value in the spelling of the expectations: ISO times, decimals as text, bytes as hex."""
-    if isinstance(value, dt.datetime | dt.date):
-        return value.isoformat()
-    if isinstance(value, Decimal):
-        return str(value)
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, dict):
-        return {name: as_json(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [as_json(item) for item in value]
-    return value
+    return hudi_fixture.expected
 
 
 def rows_of(table):

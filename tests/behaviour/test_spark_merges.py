@@ -17,18 +17,19 @@ import holdfast
 from harness.checker import check_at_rest
 from harness.hudi_reader import check_alike, hudi_snapshot
 from holdfast.config.write import WriteSettings
-from holdfast.engines.spark import routing
+from holdfast.engines.spark import routing, writer
 from holdfast.engines.spark.keys import bucket_of_row, partition_path_of, record_key_of
-from holdfast.engines.spark.routing import routed
+from holdfast.engines.spark.routing import route_rows
 from holdfast.engines.spark.types import spark_schema_of
 from holdfast.errors import InvalidRequest, SchemaMismatch, TableDamaged
 from holdfast.files.partition_column import partition_column
 from holdfast.model.instant import Action
 from holdfast.table.view import load_view
 from holdfast.timeline.timeline import load_timeline
+from holdfast.writes import transaction
 from holdfast.writes.layout import file_groups
 from holdfast.writes.merge_task import REMOVES, TARGET, MergeRequest, bucket_column
-from holdfast.writes.task import TaskRequest, checked_keys
+from holdfast.writes.task import TaskRequest, require_keys
 
 pytestmark = pytest.mark.spark
 classic = pytest.mark.skipif(
@@ -40,6 +41,7 @@ TRIPS = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()
 CITIES = ("berlin", "lima", "oslo")
 INDEX = "hoodie.index.type"
 MOVES = "hoodie.simple.index.update.partition.path"
+BLOOM_MOVES = "hoodie.bloom.index.update.partition.path"
 COMBINES = "hoodie.combine.before.insert"
 MAX_FILE = "hoodie.parquet.max.file.size"
 FILLS_MISSING = "hoodie.write.set.null.for.missing.columns"
@@ -50,7 +52,7 @@ INDEXES = {
     "SIMPLE": {INDEX: "SIMPLE"},
     "BLOOM": {INDEX: "BLOOM"},
     "GLOBAL_SIMPLE": {INDEX: "GLOBAL_SIMPLE"},
-    "GLOBAL_BLOOM, staying": {INDEX: "GLOBAL_BLOOM", "hoodie.bloom.index.update.partition.path": "false"},
+    "GLOBAL_BLOOM, staying": {INDEX: "GLOBAL_BLOOM", BLOOM_MOVES: "false"},
     "BUCKET": BUCKETS,
 }
 ROUTES = {
@@ -60,6 +62,14 @@ ROUTES = {
 }
 MOVING = {INDEX: "GLOBAL_SIMPLE"}
 COUNTS = ("operation", "action", "records_inserted", "records_updated", "records_deleted", "partitions")
+
+
+@pytest.fixture(autouse=True)
+def no_rows_change(monkeypatch):
+    """All rows here are the same however often they are computed, so none are kept to be routed again."""
+    monkeypatch.setattr(
+        writer, "_rows_in_cache", lambda rows: pytest.fail("rows that did not change were kept")
+    )
 
 
 def table_of(rows, schema=TRIPS):
@@ -168,7 +178,7 @@ def test_the_look_up_takes_the_same_file_groups_as_without_spark(spark, tmp_path
 def test_a_key_that_is_in_two_partitions_is_found_in_both(spark, tmp_path, index, moves):
     twins = Twins(spark, tmp_path)
     twins.begin(table_of([("a", "berlin", 1, 1.0), ("a", "lima", 1, 1.0), ("b", "lima", 1, 1.0)]))
-    options = {INDEX: index, MOVES: moves}
+    options = {INDEX: index, MOVES if index == "GLOBAL_SIMPLE" else BLOOM_MOVES: moves}
 
     twins.write("upsert", table_of([("a", "oslo", 2, 2.0), ("b", "lima", 2, 2.0)]), options)
 
@@ -212,6 +222,18 @@ def test_rows_that_are_marked_as_deleted_remove_their_keys(spark, tmp_path, opti
     twins.write("upsert", table_of([*rows, ("none", "oslo", 1, 1.0, True)], schema), options)
 
     assert twins.by_spark.to_arrow().num_rows == 8
+
+
+@pytest.mark.parametrize("index", ["SIMPLE", "GLOBAL_SIMPLE"])
+def test_of_a_new_key_a_newer_removal_wins_also_where_keys_are_located(spark, tmp_path, index):
+    twins = Twins(spark, tmp_path)
+    made_of_many(twins, 4, 50)
+    removal = TRIPS.append(pa.field("_hoodie_is_deleted", pa.bool_()))
+    rows = [("new", "lima", 2, 1.0, True), ("new", "lima", 1, 1.0, False), ("other", "lima", 1, 1.0, False)]
+
+    commit = twins.write("upsert", table_of(rows, removal), {INDEX: index, MAX_FILE: "2048"})
+
+    assert (commit.records_inserted, commit.records_deleted) == (1, 0)
 
 
 @pytest.mark.parametrize("index", ["SIMPLE", "GLOBAL_SIMPLE"])
@@ -390,7 +412,7 @@ def check_spelling(spark, rows, tables):
     for name, settings in tables.items():
         expected = {
             "path": partition_column(rows, settings).dictionary_decode().to_pylist(),
-            "key": checked_keys(rows, settings).to_pylist(),
+            "key": require_keys(rows, settings).to_pylist(),
             "bucket": bucket_column(rows, settings, write).tolist(),
         }
         for part, values in expected.items():
@@ -491,7 +513,7 @@ def route_of(table, frame, counts, options):
         removes=False,
         written_with=view.schemas,
     )
-    return routed(frame, counts, opened, request)
+    return route_rows(frame, counts, opened, request)
 
 
 class Executions:
@@ -612,16 +634,54 @@ def test_keys_that_are_too_many_for_every_task_are_joined_all_the_same(spark, tm
     assert twins.write("delete", keys, options).records_deleted == 3
 
 
+_UNSENT = {"SIMPLE, joined": {INDEX: "SIMPLE", MAX_FILE: "2048"}, "GLOBAL_SIMPLE, joined": MOVING}
+
+
+@pytest.mark.parametrize("options", {**INDEXES, **_UNSENT}.values(), ids=[*INDEXES, *_UNSENT])
+def test_what_a_write_saw_and_left_is_told_on_every_route(spark, tmp_path, monkeypatch, options):
+    """A key to be removed that is not there, and a row that is older than the stored one."""
+    told = []
+    claim_of = transaction.claim_of
+
+    def noted(request, contents, payload):
+        left = contents.written.unchanged
+        told.append((left.absent_from, {partition for partition, _ in left.kept}))
+        return claim_of(request, contents, payload)
+
+    monkeypatch.setattr(transaction, "claim_of", noted)
+    payload = "org.apache.hudi.common.model.DefaultHoodieRecordPayload"
+    twins = Twins(spark, tmp_path, properties={"hoodie.compaction.payload.class": payload})
+    if options in INDEXES.values():
+        twins.begin(table_of([("lima-0-001", "lima", 10, 1.0), ("o1", "oslo", 10, 1.0)]), options)
+    else:
+        made_of_many(twins, 4, 50)
+        twins.begin(table_of([("o1", "oslo", 10, 1.0)]), operation="bulk_insert")
+    told.clear()
+    # With a global index the last one would move, were it not older.
+    city = "berlin" if "GLOBAL" in options[INDEX] else "oslo"
+
+    twins.write("delete", table_of([("lima-0-001", "lima", 11, 2.0), ("absent", "lima", 11, 2.0)]), options)
+    twins.write("upsert", table_of([("lima-new", "lima", 11, 2.0), ("o1", city, 9, 2.0)]), options)
+    twins.write("delete", table_of([("lima-new", "lima", 11, 2.0)]), options)
+
+    by_spark = told[::2]
+    assert by_spark == told[1::2], "the same as without Spark"
+    assert [len(left) for left, _ in by_spark] == [1, 0, 0]
+    assert [partitions for _, partitions in by_spark] == [set(), {"city=oslo"}, set()]
+
+
 @pytest.mark.parametrize(
     ("looks", "is_clear"),
     [(lambda key: f.regexp_replace(key, "^x", ""), True), (lambda key: f.substring(key, -3, 3), False)],
     ids=["new ones like stored ones", "stored ones of several files"],
 )
 def test_keys_with_the_same_hash_are_told_apart(spark, tmp_path, monkeypatch, looks, is_clear):
-    monkeypatch.setattr(routing, "_mark", lambda: f.xxhash64(looks(f.col("_holdfast_key"))))
+    monkeypatch.setattr(routing, "_key_hash", lambda: f.xxhash64(looks(f.col("_holdfast_key"))))
     by_key = []
-    located = routing._located
-    monkeypatch.setattr(routing, "_located", lambda *given: by_key.append(given) or located(*given))
+    route_by_key = routing._Router._route_by_key
+    monkeypatch.setattr(
+        routing._Router, "_route_by_key", lambda *given: by_key.append(given) or route_by_key(*given)
+    )
     twins = Twins(spark, tmp_path)
     made_of_many(twins, 4, 50)
     made_of_many(twins, 4, 50, city="oslo")
@@ -706,7 +766,7 @@ def test_rows_are_shuffled_once_and_only_keys_come_to_the_driver(spark, tmp_path
     getattr(table, operation)(frame, options=options)
     plans = executions.plans()
 
-    shuffled = [said for said in columns_through(plans, "Exchange") if "_holdfast_slot#" in said]
+    shuffled = [said for said in columns_through(plans, "Exchange") if "_holdfast_bundle#" in said]
     assert len(shuffled) == 1
     assert [said for said in columns_through(plans, "Exchange") if "fare#" in said] == (
         [] if operation == "delete" else shuffled

@@ -39,7 +39,7 @@ from harness.hudi_reader import hudi_snapshot
 from holdfast.errors import Conflict, Refused
 from holdfast.model.instant import Action
 from holdfast.model.reports import Severity
-from holdfast.services.verify import verify
+from holdfast.services.verify.verify import verify
 
 _TESTS = Path(__file__).resolve().parent.parent
 _PATIENCE_S = 60

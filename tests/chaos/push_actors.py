@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from chaos.push_history import Answer, Switch, parts_of, rows_of, segment_name
 from chaos.push_servers import PATIENCE_S, Server
-from holdfast.config.push import typed_name
+from holdfast.config.push import name_with_type
 
 GROUP = ("orders", "items")
 """Always switched in one call."""
@@ -267,7 +267,7 @@ class Pusher:
         state = "COMPLETED" if verb == "end" else "REVERTED"
         for table, entry in entries.items():
             epoch = (
-                answer.json()["tables"][typed_name(table)]["epoch"]
+                answer.json()["tables"][name_with_type(table)]["epoch"]
                 if len(entries) > 1
                 else answer.headers["X-Snapshot-Epoch"]
             )

@@ -39,12 +39,12 @@ from chaos.push_history import Answer, Switch, TableHistory, gone_back, mixed
 from chaos.push_servers import PATIENCE_S, Server
 from harness.push_client import config
 from holdfast.clock import SystemClock
-from holdfast.config.push import typed_name
+from holdfast.config.push import name_with_type
 from holdfast.push.audit import check_chain, read_audit
-from holdfast.push.catalog import Catalog
-from holdfast.push.deep_store import DeepStore
 from holdfast.push.metastore.open import open_metastore
-from holdfast.push.snapshots import snapshots
+from holdfast.push.replacement.snapshots import snapshots
+from holdfast.push.segments.deep_store import DeepStore
+from holdfast.push.state.catalog import Catalog
 from holdfast.storage.open import location_of, open_store
 
 CLIENTS = 8
@@ -257,7 +257,7 @@ class PushLoad:
         with self.opened() as catalog:
             found = {}
             for table in TABLES:
-                state = catalog.load(typed_name(table))
+                state = catalog.load(name_with_type(table))
                 check_chain(catalog.metastore, state.table, state.push)
                 audit = read_audit(catalog.metastore, state.table, limit=1_000_000)
                 found[table] = TableHistory(tuple(reversed(audit)), state.lineage)
@@ -275,7 +275,7 @@ class PushLoad:
         """By table, what storage holds beyond the retained snapshots, and what it lacks of them."""
         deep_store = DeepStore(open_store(location_of(str(self._shared / "segments"))))
         with self.opened() as catalog:
-            return {table: self._surplus(catalog, deep_store, typed_name(table)) for table in TABLES}
+            return {table: self._surplus(catalog, deep_store, name_with_type(table)) for table in TABLES}
 
     @staticmethod
     def _surplus(catalog: Catalog, deep_store: DeepStore, table: str) -> list[str]:

@@ -13,13 +13,14 @@ import pytest
 from click.testing import CliRunner, Result
 
 import holdfast
-from holdfast.cli.arguments import opened
 from holdfast.cli.main import cli
+from holdfast.config.choices import Operation
 from holdfast.config.write import WriteSettings
 from holdfast.engines.arrow.rows import ArrowRows
 from holdfast.format.ledger_entries import EntryKind
 from holdfast.host import SystemHost, heartbeat_thread
 from holdfast.model.instant import Action, InstantTime
+from holdfast.table.opened import open_at
 from holdfast.timeline.ledger import Decision
 from holdfast.writes import operations
 
@@ -31,8 +32,8 @@ class Crash(BaseException):
 class DyingRows(ArrowRows):
     """Rows whose writer dies when all files are written and nothing is decided."""
 
-    def prepared(self, schema, table, **how):
-        return DyingRows(super().prepared(schema, table, **how).table)
+    def prepare(self, schema, table, **how):
+        return DyingRows(super().prepare(schema, table, **how).table)
 
     def merge(self, table, request):
         super().merge(table, request)
@@ -100,7 +101,7 @@ def times(table: Path) -> list[str]:
 def failed_write(table: Path, trips: Callable[[int, int], pa.Table]) -> str:
     """The instant of a write that died before it was decided; its files are there."""
     with pytest.raises(Crash):
-        operations.insert(opened(str(table), {}), DyingRows(trips(90, 4)), WriteSettings())
+        operations.write(open_at(str(table), {}), Operation.INSERT, DyingRows(trips(90, 4)), WriteSettings())
     return holdfast.open_table(str(table)).timeline()[-1].time
 
 
@@ -113,7 +114,7 @@ def begin(table: Path) -> Callable[..., str]:
         owner = replace(owner, started="0") if is_gone else owner
         time = InstantTime("20991231235959000")
         decision = Decision(kind=EntryKind.BEGIN, instant=time, action=Action.COMMIT, owner=owner)
-        opened(str(table), {}).ledger.append(lambda _state: decision)
+        open_at(str(table), {}).ledger.append(lambda _state: decision)
         return time
 
     return begin

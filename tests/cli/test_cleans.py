@@ -10,8 +10,8 @@ import pytest
 
 import holdfast
 from holdfast.cleaner import clean_settings, main
-from holdfast.config.cleaning import CleanPolicy
-from holdfast.errors import InvalidRequest
+from holdfast.config.choices import CleanPolicy
+from holdfast.errors import InvalidRequest, OptionsIgnored
 
 NO_CLEAN = {"hoodie.clean.automatic": "false"}
 TWO = ("--hoodie-conf", "hoodie.cleaner.commits.retained=2")
@@ -46,6 +46,32 @@ def test_a_run_deletes_what_is_not_retained_and_says_how_much(run, aged):
     assert "4 files deleted" in result.stdout
     assert len(_files(aged)) == 6
     assert run("cleans", "run", aged, *TWO).stdout == "nothing to clean: every file is still needed\n"
+
+
+IGNORING = ("--hoodie-conf", "holdfast.ignore.tuning.options=true")
+TUNING = ("--hoodie-conf", "hoodie.parquet.block.size=1", "--hoodie-conf", "hoodie.parquet.page.size=1")
+
+
+def test_options_that_only_tune_hudi_are_refused_or_ignored_in_one_line(run, aged):
+    refused = run("cleans", "run", aged, *TWO, *TUNING)
+    cleaned = run("cleans", "run", aged, *TWO, *TUNING, *IGNORING)
+
+    assert refused.exit_code == 2
+    assert "hoodie.parquet.block.size, hoodie.parquet.page.size: only tune Apache Hudi" in refused.stderr
+    assert cleaned.exit_code == 0
+    assert "4 files deleted" in cleaned.stdout
+    assert cleaned.stderr == (
+        "holdfast: warning: options that only tune Apache Hudi are ignored:"
+        " hoodie.parquet.block.size, hoodie.parquet.page.size\n"
+    )
+
+
+def test_the_cleaner_takes_options_that_say_what_happens_anyway_and_ignores_tuning():
+    conf = {"hoodie.metadata.enable": "false", "hoodie.cleaner.commits.retained": "3"}
+
+    assert clean_settings(conf).clean.commits_retained == 3
+    with pytest.warns(OptionsIgnored, match="hoodie.parquet.block.size"):
+        clean_settings(conf | {"hoodie.parquet.block.size": "1", "holdfast.ignore.tuning.options": "true"})
 
 
 def test_a_run_that_cleans_nothing_says_why_once(run, table):

@@ -2,6 +2,7 @@
 
 import json
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -116,12 +117,14 @@ def test_a_dry_restore_shows_the_plan_and_changes_nothing(run, table, times, fai
 
     result = run("restore", table, "--to", times[0], "--dry-run")
 
-    header, [failed, commit, total] = _table_lines(result.stdout)
+    header, [failed, commit, total, *doomed] = _table_lines(result.stdout)
     assert result.exit_code == 0
     assert header.split() == ["Instant", "Action", "State", "Records", "Files", "Size"]
     assert failed.startswith(f"{failed_write}  commit  unfinished, by process ")
     assert commit.startswith(f"{times[1]}  commit  committed ")
-    assert total.startswith("to be deleted: 4 files, ")
+    assert total.startswith("to be deleted in all: 4 data files, ")
+    assert sum(line.endswith(".parquet") for line in doomed) == 4
+    assert f"to be deleted: .hoodie/{times[1]}.commit" in doomed
     assert _files(table) == before
 
 
@@ -165,16 +168,24 @@ def test_a_date_is_a_place_to_go_back_to(run, table, times):
     assert run("restore", table, "--to", "2001-01-01", "--yes").exit_code == 2
 
 
-def test_a_table_that_changes_while_somebody_thinks_is_not_restored(table, times, trips, monkeypatch):
+def test_a_table_that_changes_while_somebody_thinks_is_asked_about_anew(table, times, trips, monkeypatch):
+    answers = [True, False]
+
     def think(*_arguments, **_options):
+        if not answers.pop(0):
+            raise click.Abort
         holdfast.open_table(str(table)).bulk_insert(trips(50, 2))
-        return True
 
     monkeypatch.setattr("click.confirm", think)
     result = _answered("", "restore", table, "--to", times[0])
 
-    assert result.exit_code == 3
-    assert "the table changed after the plan was shown" in result.stderr
+    commits = [instant.time for instant in holdfast.open_table(str(table)).timeline()]
+    assert (result.exit_code, answers) == (1, [])
+    shown, _, again = result.stdout.partition(
+        "the table changed meanwhile, and nothing was done; the plan is now:"
+    )
+    assert (commits[2] in shown, commits[2] in again) == (False, True)
+    assert len(commits) == 3
     assert _trips(table) == {*range(16), 50, 51}
 
 
@@ -192,8 +203,9 @@ def test_a_dry_undo_shows_the_plan_and_changes_nothing(run, table, times):
 
     result = run("undo", table, "--dry-run")
 
-    _, [line] = _table_lines(result.stdout)
+    _, [line, *doomed] = _table_lines(result.stdout)
     assert (result.exit_code, line.split()[:5]) == (0, [times[1], "commit", "committed", "6", "2"])
+    assert sum(line.endswith(".parquet") for line in doomed) == 2
     assert _files(table) == before
 
 

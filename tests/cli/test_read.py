@@ -10,6 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import holdfast
+from holdfast.config.choices import Operation
+from holdfast.config.write import WriteSettings
+from holdfast.engines.arrow.rows import ArrowRows
+from holdfast.table.opened import open_at
+from holdfast.writes import operations
+from holdfast.writes.origin import Origin
 
 
 @pytest.fixture
@@ -267,3 +273,41 @@ def test_a_range_that_makes_no_sense_is_refused(run, table, arguments, text):
     assert result.exit_code == 2
     assert text in result.stderr
     assert result.stdout == ""
+
+
+def test_a_file_gets_the_newest_commit_that_no_older_write_can_change_any_more(run, tmp_path):
+    """Rows that are shown are those of now; those of a file are kept, and must have a name that holds."""
+    path = str(tmp_path / "shared")
+    table = holdfast.create_table(path, name="shared", record_key="k")
+    sharing = {
+        "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
+        "hoodie.clean.failed.writes.policy": "LAZY",
+    }
+    table.bulk_insert(pa.table({"k": ["a"]}), options=sharing)
+    target = tmp_path / "out.json"
+
+    def export_while_it_writes() -> None:
+        holdfast.open_table(path).bulk_insert(pa.table({"k": ["c"]}), options=sharing)
+        shown = json.loads(run("read", path, "--json").stdout)["rows"]
+        assert sorted(row["k"] for row in shown) == ["a", "c"]
+        assert run("read", path, "--to", target).exit_code == 0
+
+    origin = Origin(check=export_while_it_writes)
+    settings = WriteSettings.from_options(sharing)
+    operations.write(
+        open_at(path), Operation.BULK_INSERT, ArrowRows(pa.table({"k": ["b"]})), settings, origin=origin
+    )
+
+    assert [json.loads(line)["k"] for line in target.read_text().splitlines()] == ["a"]
+    run("read", path, "--to", target)
+    assert sorted(json.loads(line)["k"] for line in target.read_text().splitlines()) == ["a", "b", "c"]
+
+
+def test_a_file_of_a_table_without_a_commit_is_empty(run, tmp_path):
+    path = str(tmp_path / "empty")
+    schema = pa.schema({"k": pa.string()})
+    holdfast.create_table(path, name="empty", record_key="k").bulk_insert(schema.empty_table())
+    target = tmp_path / "out.json"
+
+    assert run("read", path, "--to", target).exit_code == 0
+    assert target.read_text() == ""

@@ -1,16 +1,17 @@
 """`rollbacks show` and `rollbacks run`."""
 
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 import holdfast
-from holdfast.cli.arguments import opened
 from holdfast.cli.main import cli
 from holdfast.format.commits import CommitMetadata, encode_commit
 from holdfast.format.ledger_entries import EntryKind
 from holdfast.model.instant import Action
+from holdfast.table.opened import open_at
 from holdfast.timeline.ledger import Decision
 
 
@@ -32,7 +33,9 @@ def test_a_dry_run_shows_the_plan_and_changes_nothing(run, table, failed_write):
 
     assert result.exit_code == 0
     assert failed_write in result.stdout
-    assert [f"to be deleted: {file}" for file in doomed] == result.stdout.splitlines()[-2:]
+    listed = [line for line in result.stdout.splitlines() if line.startswith("to be deleted: city=")]
+    assert listed == [f"to be deleted: {Path(file).relative_to(table)}" for file in doomed]
+    assert f"to be deleted: .hoodie/{failed_write}.inflight" in result.stdout
     assert sorted(str(file) for file in table.rglob("*")) == before
 
 
@@ -81,7 +84,7 @@ def test_a_live_writer_is_left_alone(run, table, running_write):
     assert result.exit_code == 0
     assert f"left alone: commit {running_write}, may still be written by process" in result.stdout
     assert "nothing to roll back" in result.stdout
-    assert opened(str(table), {}).ledger.read().begun.keys() == {running_write}
+    assert open_at(str(table), {}).ledger.read().begun.keys() == {running_write}
 
 
 def test_a_write_that_died_before_its_first_file_is_rolled_back(run, table, begin):
@@ -90,13 +93,13 @@ def test_a_write_that_died_before_its_first_file_is_rolled_back(run, table, begi
     document = json.loads(run("rollbacks", "run", table, "--yes", "--json").stdout)
 
     assert [report["rolled_back"] for report in document["rolled_back"]] == [time]
-    assert opened(str(table), {}).ledger.read().begun == {}
+    assert open_at(str(table), {}).ledger.read().begun == {}
 
 
 def test_a_commit_that_was_decided_is_shown_and_not_rolled_back(run, table, failed_write):
     payload = encode_commit(CommitMetadata({}, operation_type="INSERT"))
     decision = Decision(kind=EntryKind.COMMIT, instant=failed_write, action=Action.COMMIT, payload=payload)
-    opened(str(table), {}).ledger.append(lambda _state: decision)
+    open_at(str(table), {}).ledger.append(lambda _state: decision)
 
     result = run("rollbacks", "run", table)
 

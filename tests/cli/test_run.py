@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import holdfast
+from holdfast.config.choices import Operation
 from holdfast.config.write import WriteSettings
 from holdfast.engines.arrow.rows import ArrowRows
 from holdfast.jobs.ingested import Register, files_origin
@@ -43,8 +44,12 @@ def ingested(pipeline, tmp_path):
     register = Register(open_at(path))
     files = matching_files(f"{tmp_path}/in/a.csv")
     origin = files_origin(register, files, register.read(), pipeline="trips")
-    operations.insert(
-        open_at(path), ArrowRows(pa.table({"id": [1], "city": ["paris"]})), WriteSettings(), origin=origin
+    operations.write(
+        open_at(path),
+        Operation.INSERT,
+        ArrowRows(pa.table({"id": [1], "city": ["paris"]})),
+        WriteSettings(),
+        origin=origin,
     )
     return path
 

@@ -7,9 +7,11 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
+from harness.certificates import make_certificate
 from harness.push_client import Client, basic, make_table
 from holdfast.config.server import Listener, Role, ServerSettings, User
 from holdfast.server.run import serving
@@ -253,6 +255,51 @@ def test_serve_checks_a_configuration_without_starting(run, tmp_path):
     assert json.loads(result.stdout)["cluster"] == "Mine"
     assert json.loads(result.stdout)["broker"] == "127.0.0.1:8100"
     assert "Mine" in run("serve", "--config", tmp_path / "serve.yaml", "--check").stdout
+
+
+@pytest.mark.parametrize(
+    "config",
+    ["auth: {users: [{name: ana, password: canary-secret, role: read}]}", "store: 'env:canary secret'"],
+    ids=["a password that is no hash", "a secret in the place of a variable's name"],
+)
+def test_serve_checks_secrets_and_shows_none(run, tmp_path, config):
+    (tmp_path / "serve.yaml").write_text(config)
+
+    result = run("serve", "--config", tmp_path / "serve.yaml", "--check")
+
+    assert result.exit_code == 2
+    assert "canary" not in result.stdout + result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("harm", "told"),
+    [
+        ("read by everybody", "everybody on this machine can read the key"),
+        ("gone", "No such file"),
+        ("empty", "cannot be used"),
+    ],
+)
+@pytest.mark.parametrize("check", [("--check",), ()], ids=["checked", "started"])
+def test_serve_looks_at_the_key_of_tls(run, tmp_path, harm, told, check):
+    tls = make_certificate(tmp_path)
+    key = Path(tls.key)
+    if harm == "gone":
+        key.unlink()
+    elif harm == "empty":
+        key.write_text("")
+    else:
+        key.chmod(0o644)
+    (tmp_path / "serve.yaml").write_text(
+        f"tls: {{certificate: {tls.certificate}, key: {key}}}\ncontroller: {{port: 0}}\nbroker: {{port: 0}}\n"
+    )
+
+    result = run("serve", "--config", tmp_path / "serve.yaml", *check)
+
+    assert result.exit_code == 2
+    assert told in result.stderr
+    assert "tls.key" in result.stderr
+    assert result.stderr.count("\n") == 1
 
 
 def test_serve_hashes_a_secret_that_is_piped_in():

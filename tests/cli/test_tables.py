@@ -5,10 +5,10 @@ import json
 import pytest
 
 import holdfast
-from holdfast.cli.arguments import opened
 from holdfast.format.commits import CommitMetadata, encode_commit
 from holdfast.format.ledger_entries import EntryKind
 from holdfast.model.instant import Action
+from holdfast.table.opened import open_at
 from holdfast.timeline.ledger import Decision
 
 
@@ -51,7 +51,10 @@ def test_create_answers_with_a_document(run, tmp_path):
         (["--name", "t"], "Missing option '--record-key'"),
         (["--name", "t", "--record-key", ""], "at least one record key column"),
         (["--name", "t", "--record-key", "k", "--type", "heap"], "'heap' is not one of"),
-        (["--name", "t", "--record-key", "k", "--property", "hoodie.table.version=8"], "cannot be set"),
+        (
+            ["--name", "t", "--record-key", "k", "--property", "hoodie.table.version=8"],
+            "tables are of version 6",
+        ),
     ],
 )
 def test_create_refuses_what_makes_no_table(run, tmp_path, arguments, text):
@@ -156,7 +159,7 @@ def test_show_warns_in_words(run, table, failed_write):
 def test_show_names_a_commit_that_is_decided_and_not_yet_visible(run, table, failed_write):
     payload = encode_commit(CommitMetadata({}, operation_type="INSERT"))
     decision = Decision(kind=EntryKind.COMMIT, instant=failed_write, action=Action.COMMIT, payload=payload)
-    opened(str(table), {}).ledger.append(lambda _state: decision)
+    open_at(str(table), {}).ledger.append(lambda _state: decision)
 
     document = json.loads(run("show", table, "--json").stdout)
 

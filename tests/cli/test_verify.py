@@ -6,9 +6,9 @@ import pytest
 from click.testing import CliRunner
 
 import holdfast
-from holdfast.cli.arguments import opened
 from holdfast.cli.main import cli
-from holdfast.services.repair import quarantines
+from holdfast.services.repair.repair import quarantines
+from holdfast.table.opened import open_at
 
 NOBODYS = "20991231235959999"
 
@@ -132,7 +132,13 @@ def test_an_undo_asks_and_shows_first(table, orphan, run):
     planned = run("repair", table, "--undo", quarantine, "--dry-run")
 
     assert declined.exit_code == 1
-    assert (planned.exit_code, planned.stdout) == (0, f"to be put back: {below(table, orphan)}\n")
+    kept = f".hoodie/.holdfast/quarantine/{quarantine}"
+    assert planned.exit_code == 0
+    assert planned.stdout.splitlines() == [
+        f"to be put back: {below(table, orphan)}",
+        f"to be deleted: {kept}/{below(table, orphan)}",
+        f"to be deleted: {kept}.json",
+    ]
     assert content(table) == before
 
 
@@ -185,4 +191,4 @@ def test_an_undo_of_nothing_is_refused(run, table):
 
 
 def _quarantines(table):
-    return quarantines(opened(str(table), {}))
+    return quarantines(open_at(str(table), {}))

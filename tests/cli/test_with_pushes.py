@@ -10,7 +10,7 @@ from click.testing import CliRunner
 import holdfast
 from harness.lake_pushes import PushedLake, service
 from holdfast.cli.main import cli
-from holdfast.table.pushes import write_push
+from holdfast.services.pushes import write_push
 
 
 @pytest.fixture(scope="module")

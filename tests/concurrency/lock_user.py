@@ -6,7 +6,7 @@ from pathlib import Path
 
 from holdfast.clock import SystemClock
 from holdfast.concurrency.locks.file import FileForm
-from holdfast.concurrency.locks.lease import LeaseForm, LeaseLock, Patience
+from holdfast.concurrency.locks.lease import LeaseForm, LeaseLock, LockWait
 from holdfast.concurrency.locks.storage import StorageForm
 from holdfast.host import SystemHost
 from holdfast.storage.disk import Disk
@@ -26,7 +26,7 @@ def unsynced(root: str | Path) -> LocalStore:
 
 
 def real_lock(store: Store, form: str, *, patience_ms: int = 60_000) -> LeaseLock:
-    patience = Patience(total_ms=patience_ms, pause_ms=1, pause_ms_max=4, report_every_ms=60_000)
+    patience = LockWait(total_ms=patience_ms, pause_ms=1, pause_ms_max=4, report_every_ms=60_000)
     return LeaseLock(
         store,
         FORMS[form],

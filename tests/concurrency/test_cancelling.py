@@ -11,6 +11,7 @@ import pytest
 import holdfast
 from harness.faults import StoreWrapper
 from harness.world import abort, memory_world, rows
+from holdfast.config.choices import Operation
 from holdfast.config.write import WriteSettings
 from holdfast.engines.arrow.rows import ArrowRows
 from holdfast.errors import Fenced
@@ -45,7 +46,7 @@ def test_arrow_rows_stop_between_two_files(table):
         write=WriteSettings(),
     )
     table.store.create(f".hoodie/{INSTANT}.inflight", b"")
-    prepared = given.prepared(given.schema(), table.settings)
+    prepared = given.prepare(given.schema(), table.settings)
 
     with pytest.raises(Fenced, match="lost its right to commit"):
         prepared.write(replace(table, store=Watching(table.store)), request)
@@ -116,7 +117,7 @@ def test_a_spark_write_leaves_no_tag_and_cancels_no_other_job(spark, tmp_path):
 
     cancelled.cancel()
     with pytest.raises(Fenced, match="lost its right to commit"):
-        operations.bulk_insert(table._opened, cancelled, WriteSettings())
+        operations.write(table._opened, Operation.BULK_INSERT, cancelled, WriteSettings())
     table.bulk_insert(frame)
 
     assert spark.range(10).count() == 10

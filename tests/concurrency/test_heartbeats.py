@@ -21,14 +21,14 @@ from holdfast.concurrency.heartbeats import (
     heartbeats,
     judge,
 )
-from holdfast.concurrency.storage_clock import CLOCK_FILE
-from holdfast.config.write import FailedWritesPolicy, WriteSettings
+from holdfast.config.choices import FailedWritesPolicy, Operation
+from holdfast.config.write import WriteSettings
 from holdfast.engines.arrow.rows import ArrowRows
 from holdfast.errors import Fenced, InvalidOption, StorageUnavailable
 from holdfast.format.ledger_entries import EntryKind
 from holdfast.host import Liveness, Owner
 from holdfast.model.instant import Action, InstantTime
-from holdfast.model.names import HEARTBEAT_FOLDER, heartbeat_path
+from holdfast.model.names import CLOCK_FILE, HEARTBEAT_FOLDER, heartbeat_path
 from holdfast.storage.memory import MemoryStore
 from holdfast.timeline.ledger import Decision
 from holdfast.writes import operations
@@ -57,7 +57,7 @@ class ManualClock:
     def now_ms(self):
         return self.now
 
-    def elapsed_ms(self):
+    def monotonic_ms(self):
         return self.elapsed
 
     def every_ms(self, interval_ms, action, *, name):
@@ -293,8 +293,8 @@ class SlowRows(ArrowRows):
     takes_ms = 0
     meanwhile = staticmethod(lambda table: None)
 
-    def prepared(self, schema, table, **how):
-        prepared = super().prepared(schema, table, **how)
+    def prepare(self, schema, table, **how):
+        prepared = super().prepare(schema, table, **how)
         return type(self)(prepared.table, prepared.cancellation)
 
     def merge(self, table, request):
@@ -307,7 +307,7 @@ class SlowRows(ArrowRows):
 
 def insert(table, takes_ms, meanwhile):
     kind = type("Rows", (SlowRows,), {"takes_ms": takes_ms, "meanwhile": staticmethod(meanwhile)})
-    return operations.insert(table, kind(rows("a", city="x")), SHARED)
+    return operations.write(table, Operation.INSERT, kind(rows("a", city="x")), SHARED)
 
 
 def test_k4_60_a_write_succeeds_although_three_beats_in_a_row_fail(table, store, caplog):

@@ -4,7 +4,9 @@ import os
 import subprocess
 import sys
 import threading
+from dataclasses import asdict, replace
 
+import msgspec
 import pytest
 
 import holdfast
@@ -14,7 +16,7 @@ from harness.world import SimulatedHost, World, memory_world, rows
 from holdfast.errors import WriterActive
 from holdfast.host import Liveness, Owner, SystemHost, heartbeat_thread
 from holdfast.model.names import HEARTBEAT_FOLDER
-from holdfast.services.rollback import recover
+from holdfast.services.rollback.rollback import recover
 
 
 @pytest.fixture
@@ -80,7 +82,7 @@ def test_another_process_is_alive_until_it_ends():
     with open(f"/proc/{child.pid}/stat") as stat:
         started = stat.read().rpartition(")")[2].split()[19]
     mine = host.owner("t")
-    theirs = Owner(mine.host, mine.boot, child.pid, started, "t")
+    theirs = replace(mine, pid=child.pid, started=started)
     assert host.liveness(theirs) is Liveness.ALIVE
 
     child.communicate(b"\n")
@@ -90,16 +92,59 @@ def test_another_process_is_alive_until_it_ends():
 
 def test_a_reused_pid_is_not_the_owner():
     mine = SystemHost().owner("t")
-    other = Owner(mine.host, mine.boot, os.getppid(), "1", "t")
+    other = replace(mine, pid=os.getppid(), started="1")
 
     assert SystemHost().liveness(other) is Liveness.GONE
 
 
-def test_nothing_is_known_of_other_hosts_and_everything_of_other_boots():
+def test_nothing_is_known_of_other_hosts_nor_of_other_namespaces():
+    mine = replace(SystemHost().owner("t"), pid=1, started="1")
+
+    assert SystemHost().liveness(replace(mine, host="elsewhere")) is Liveness.UNKNOWN
+    assert SystemHost().liveness(replace(mine, namespaces="pid:[1] time:[1]")) is Liveness.UNKNOWN
+
+
+def test_an_owner_that_does_not_say_where_it_counts_processes_is_not_judged():
+    """As those did that were written before owners said so."""
+    mine = SystemHost().owner("t")
+    before = {name: value for name, value in asdict(mine).items() if name != "namespaces"}
+
+    assert SystemHost().liveness(Owner(**before, namespaces="")) is Liveness.UNKNOWN
+    assert msgspec.json.decode(msgspec.json.encode(before), type=Owner) == replace(mine, namespaces="")
+
+
+@pytest.mark.parametrize(
+    ("namespaces", "belief"),
+    [("pid:[4026531836] time:[4026531834]", Liveness.GONE), ("pid:[4026532178]", Liveness.UNKNOWN)],
+    ids=["of the host", "of a container"],
+)
+def test_a_reboot_ends_the_processes_of_the_host_and_says_nothing_of_containers(
+    monkeypatch, namespaces, belief
+):
+    monkeypatch.setattr("holdfast.host._namespaces", lambda: namespaces)
     mine = SystemHost().owner("t")
 
-    assert SystemHost().liveness(Owner("elsewhere", mine.boot, 1, "1", "t")) is Liveness.UNKNOWN
-    assert SystemHost().liveness(Owner(mine.host, "another-boot", 1, "1", "t")) is Liveness.GONE
+    assert SystemHost().liveness(replace(mine, boot="another-boot")) is belief
+
+
+def test_a_process_that_is_hidden_from_this_user_is_not_taken_for_gone(monkeypatch):
+    """As /proc does with `hidepid`: the process is there, its folder is not."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        hidden = f"/proc/{child.pid}/stat"
+
+        def seen(path, *arguments, **named):
+            if path == hidden:
+                raise FileNotFoundError(path)
+            return open(path, *arguments, **named)
+
+        monkeypatch.setattr("holdfast.host.open", seen, raising=False)
+        monkeypatch.setattr("os.path.exists", lambda path: path != hidden)
+        owner = replace(SystemHost().owner("t"), pid=child.pid)
+
+        assert SystemHost().liveness(owner) is Liveness.UNKNOWN
+        child.communicate(b"\n")
+
+    assert SystemHost().liveness(owner) is Liveness.GONE
 
 
 def test_a_heartbeat_is_there_while_a_write_runs_and_gone_after_it(tmp_path):

@@ -5,19 +5,27 @@ import sys
 
 import pytest
 
-from harness.world import LOCATION, World, memory_world
+import holdfast
+from harness.world import LOCATION, World, memory_world, rows
 from holdfast.clock import SystemClock
-from holdfast.concurrency.locks.identity import IDENTITY_FILE, recorded_identity
+from holdfast.concurrency.locks.identity import IDENTITY_FILE, RELEASED, read_identity
 from holdfast.concurrency.locks.lock import NO_LOCK
 from holdfast.concurrency.locks.open import open_lock
 from holdfast.concurrency.locks.xxhash import xxhash64
 from holdfast.concurrency.locks.zookeeper_place import hosts_of, path_of
-from holdfast.config.locks import LOCK_OPTIONS, LockProvider, LockSettings
+from holdfast.config.choices import LockProvider
+from holdfast.config.locks import LockSettings
+from holdfast.config.option import Area
+from holdfast.config.option_table import options_of
+from holdfast.config.write import WriteSettings
 from holdfast.errors import InvalidOption, LockTimeout, TableDamaged
 from holdfast.host import SystemHost
+from holdfast.model.reports import Severity
+from holdfast.services.rollback.undo import undo
+from holdfast.services.verify.verify import verify
 from holdfast.storage.local import LocalStore
 from holdfast.storage.open import location_of
-from holdfast.table.opened import open_existing
+from holdfast.table.opened import open_at, open_existing
 
 PROVIDER = "hoodie.write.lock.provider"
 ZOOKEEPER = {
@@ -68,8 +76,8 @@ def test_options_of_a_lock_without_a_provider_are_refused():
 
 def test_every_option_reaches_its_setting():
     numbers = {
-        names[-1]: str(1000 + index)
-        for index, (setting, names) in enumerate(LOCK_OPTIONS.items())
+        option.names[-1]: str(1000 + index)
+        for index, (setting, option) in enumerate(options_of(Area.LOCK).items())
         if isinstance(getattr(FILE, setting), int)
     }
     numbers["hoodie.write.lock.storage.validity.timeout.secs"] = "50000"
@@ -82,7 +90,8 @@ def test_every_option_reaches_its_setting():
     settings = LockSettings.from_options({PROVIDER: "InProcessLockProvider", **numbers, **texts})
 
     given = {PROVIDER: "InProcessLockProvider", **numbers, **texts}
-    assert {names[-1]: str(getattr(settings, setting)) for setting, names in LOCK_OPTIONS.items()} == given
+    found = {each.names[-1]: str(getattr(settings, each.setting)) for each in options_of(Area.LOCK).values()}
+    assert found == given
 
 
 def test_the_newer_name_of_an_option_wins():
@@ -139,7 +148,7 @@ def test_the_first_lock_is_recorded_and_the_same_one_is_accepted(world):
     open_lock(world.open(), FILE)
     open_lock(world.open(), FILE)
 
-    recorded = recorded_identity(world.store)
+    recorded = read_identity(world.store)
     assert str(recorded) == "FileSystemBasedLockProvider at .hoodie/lock"
     assert recorded.settings == FILE
 
@@ -152,7 +161,7 @@ def test_k5_83_another_lock_than_the_tables_is_refused_and_both_are_named(world)
 
     assert "FileSystemBasedLockProvider at .hoodie/lock" in str(refusal.value)
     assert "StorageBasedLockProvider at .hoodie/.locks/table_lock.json" in str(refusal.value)
-    assert f"delete {IDENTITY_FILE}" in str(refusal.value)
+    assert f"write null into {IDENTITY_FILE}" in str(refusal.value)
 
 
 def test_k5_83_another_place_of_the_same_provider_is_refused(tmp_path):
@@ -173,12 +182,78 @@ def test_k5_83_writing_without_a_lock_is_refused_where_there_was_one(world):
         open_lock(world.open(), None)
 
 
-def test_deleting_the_record_is_how_a_lock_is_changed(world):
-    open_lock(world.open(), FILE)
+STORAGE = LockSettings(provider=LockProvider.STORAGE)
+LOCKED = WriteSettings(lock=FILE)
 
+
+def test_a_lock_whose_record_is_gone_is_missed(world):
+    world.write("insert", rows("a"), LOCKED)
     world.store.delete(IDENTITY_FILE)
 
-    open_lock(world.open(), LockSettings(provider=LockProvider.STORAGE))
+    with pytest.raises(TableDamaged, match=r"the record of it is missing.*FileSystemBasedLockProvider"):
+        world.insert("b")
+    with pytest.raises(TableDamaged, match=IDENTITY_FILE):
+        undo(world.open())
+    with pytest.raises(InvalidOption, match="under another lock"):
+        open_lock(world.open(), STORAGE)
+    [finding] = verify(world.open()).findings
+    assert (finding.path, finding.severity) == (IDENTITY_FILE, Severity.WARNING)
+    assert len(world.commit_times()) == 1
+
+    world.write("insert", rows("c"), LOCKED)  # Records it anew.
+
+    assert verify(world.open()).is_clean
+    with pytest.raises(InvalidOption, match="no lock provider is set"):
+        world.insert("b")
+
+
+def test_a_lock_is_missed_after_a_checkpoint_too(world):
+    world.checkpoint_after = 3
+    for key in "abcdef":
+        world.write("insert", rows(key), LOCKED)
+    world.store.delete(IDENTITY_FILE)
+
+    with pytest.raises(TableDamaged, match="the record of it is missing"):
+        world.insert("g")
+
+
+@pytest.mark.parametrize("following", [STORAGE, None])
+def test_null_in_the_record_is_how_a_lock_is_changed(world, following):
+    world.write("insert", rows("a"), LOCKED)
+
+    world.store.put(IDENTITY_FILE, RELEASED + b"\n")
+    assert verify(world.open()).is_clean
+    world.write("insert", rows("b"), WriteSettings(lock=following))
+
+    recorded = read_identity(world.store)
+    assert (recorded and recorded.settings) == following
+    assert world.open().ledger.read().lock == str(recorded or "")
+    assert verify(world.open()).is_clean
+    if following is not None:
+        with pytest.raises(InvalidOption, match="under another lock"):
+            open_lock(world.open(), FILE)
+
+
+def test_a_record_that_says_something_else_than_the_ledger_is_told(world):
+    world.write("insert", rows("a"), LOCKED)
+    world.store.put(IDENTITY_FILE, world.store.read(IDENTITY_FILE).replace(b"hoodie/lock", b"hoodie/lick"))
+
+    with pytest.raises(InvalidOption, match=r"another lock.*hoodie/lick"):
+        world.write("insert", rows("b"), LOCKED)
+    with pytest.raises(InvalidOption, match=r"another lock.*hoodie/lick"):
+        undo(world.open())
+    [finding] = verify(world.open()).findings
+    assert "hoodie/lick" in finding.detail
+    assert "ledger says" in finding.detail
+
+
+def test_the_lock_of_a_table_of_before_gets_into_the_ledger(world):
+    open_lock(world.open(), FILE)
+    assert world.open().ledger.read().lock == ""
+
+    world.write("insert", rows("a"), LOCKED)
+
+    assert world.open().ledger.read().lock == "FileSystemBasedLockProvider at .hoodie/lock"
 
 
 def test_a_damaged_record_is_told(world):
@@ -276,6 +351,15 @@ def test_the_implicit_path_is_the_same_for_all_spellings_of_a_bucket():
     assert path.startswith("/tmp/")
     assert path.endswith("/lock_key")
     assert len(path) == len("/tmp/") + 16 + len("/lock_key")
+
+
+def test_the_implicit_path_is_the_same_through_a_link(tmp_path):
+    settings = LockSettings.from_options({**ZOOKEEPER, PROVIDER: LockProvider.ZOOKEEPER_BY_TABLE})
+    holdfast.create_table(str(tmp_path / "trips"), name="trips", record_key="id")
+    (tmp_path / "link").symlink_to(tmp_path / "trips")
+
+    for name in ("trips", "link"):
+        open_lock(open_at(str(tmp_path / name)), settings)  # Refused if it were another lock.
 
 
 def test_without_kazoo_the_option_says_what_to_install():

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 import subprocess
 import sys
 import threading
@@ -10,24 +9,29 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
+import holdfast
 from concurrency.lock_user import FORMS, LOCK_FILE, real_lock, unsynced
+from harness.tiers import by_tier
 from holdfast.clock import SystemClock
 from holdfast.concurrency.locks.file import FileForm
 from holdfast.concurrency.locks.in_process import InProcessLock
-from holdfast.concurrency.locks.lease import LeaseForm, LeaseLock, Patience
+from holdfast.concurrency.locks.lease import LeaseForm, LeaseLock, LockWait
 from holdfast.concurrency.locks.lock import NO_LOCK, Lock
+from holdfast.concurrency.locks.open import open_lock
 from holdfast.concurrency.locks.storage import PATH, StorageForm
+from holdfast.config.choices import LockProvider
+from holdfast.config.locks import LockSettings
 from holdfast.errors import Fenced, LockTimeout, StorageUnavailable
 from holdfast.host import Liveness, Owner
 from holdfast.storage.memory import MemoryStore
 
 PROCESSES = 4
-ROUNDS = int(os.environ.get("HOLDFAST_LOCK_ROUNDS", "250"))
+ROUNDS = by_tier("HOLDFAST_LOCK_ROUNDS", sample=60, full=250)
 """Of each process."""
 
 
@@ -42,7 +46,7 @@ class ManualClock:
     def now_ms(self) -> int:
         return self.now
 
-    def elapsed_ms(self) -> int:
+    def monotonic_ms(self) -> int:
         return self.now
 
     def every_ms(self, interval_ms: int, action: Callable[[], None], *, name: str) -> "ManualTimer":
@@ -112,7 +116,7 @@ class Arena:
         self.store = FailingStore(self.clock)
 
     def lock(self, host: str, *, patience_ms: int = 0) -> LeaseLock:
-        patience = Patience(
+        patience = LockWait(
             total_ms=patience_ms,
             pause_ms=1000,
             pause_ms_max=4000,
@@ -505,3 +509,46 @@ def test_hudis_lock_object_is_respected_until_it_is_released_or_expired(expired,
     arena.clock.pause(1)
 
     assert _is_granted(arena) is is_granted
+
+
+IMPATIENT = LockSettings(
+    provider=LockProvider.FILE, wait_ms=20, client_retries=0, retry_wait_ms=5, retry_wait_ms_max=5
+)
+
+
+@pytest.mark.parametrize("folder", ["", "table/.hoodie/locks", "link/.hoodie/locks", "locks", "linked-locks"])
+@pytest.mark.parametrize("provider", [LockProvider.FILE, LockProvider.IN_PROCESS])
+def test_a_table_that_is_reached_through_a_link_has_one_lock(provider, folder, tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "table")
+    (tmp_path / "locks").mkdir()
+    (tmp_path / "linked-locks").symlink_to(tmp_path / "locks")
+    holdfast.create_table(str(tmp_path / "table"), name="trips", record_key="id", partition_by="city")
+    chosen = str(tmp_path / folder) if folder else ""
+    settings = replace(IMPATIENT, provider=provider, file_folder=chosen)
+    tables = [holdfast.open_table(str(tmp_path / name))._opened for name in ("table", "link")]
+
+    for one, other in (tables, reversed(tables)):
+        with (
+            open_lock(one, settings).hold(),
+            ThreadPoolExecutor(1) as pool,
+            pytest.raises(LockTimeout),
+        ):
+            pool.submit(_hold_once, open_lock(other, settings)).result()
+
+
+def _hold_once(lock: Lock) -> None:
+    with lock.hold():
+        pass
+
+
+def test_two_names_of_one_lock_folder_are_one_lock(tmp_path):
+    (tmp_path / "locks").mkdir()
+    (tmp_path / "linked").symlink_to(tmp_path / "locks")
+    holdfast.create_table(str(tmp_path / "table"), name="trips", record_key="id", partition_by="city")
+    table = holdfast.open_table(str(tmp_path / "table"))._opened
+    locks = [
+        open_lock(table, replace(IMPATIENT, file_folder=str(tmp_path / name))) for name in ("locks", "linked")
+    ]
+
+    with locks[0].hold(), pytest.raises(LockTimeout):
+        _hold_once(locks[1])

@@ -5,31 +5,33 @@ Numbers in comments are lines of the recovery catalogue.
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import replace
+
 import pytest
 
 import holdfast
-from harness.checker import check_at_rest, visible_ids, visible_rows
+from harness.checker import check_at_any_time, check_at_rest, visible_ids, visible_rows
 from harness.faults import Crash, CrashingStore, InterruptedStore, RecordingStore
 from harness.hudi_reader import copy_to_disk, hudi_snapshot
 from harness.world import SimulatedHost, memory_world, row_list, table_of
 from holdfast.concurrency.locks.open import open_lock
-from holdfast.config.write import (
-    HEARTBEAT_TIMEOUT_MS,
-    ConcurrencyMode,
-    FailedWritesPolicy,
-    IndexType,
-    WriteSettings,
-)
+from holdfast.config.choices import ConcurrencyMode, FailedWritesPolicy, IndexType
+from holdfast.config.write import HEARTBEAT_TIMEOUT_MS, WriteSettings
 from holdfast.errors import Fenced, LockTimeout, WriteConflict, WriterActive
 from holdfast.format.commits import CommitMetadata, WriteStat, encode_commit
-from holdfast.format.rollbacks import RollbackPlan, encode_rollback_plan
+from holdfast.format.rollbacks import RollbackPlan, RolledBackInstant, encode_rollback_plan
 from holdfast.host import Liveness
 from holdfast.model.instant import Action, InstantTime, State
-from holdfast.model.names import HEARTBEAT_FOLDER, TEMP_FOLDER, instant_file
+from holdfast.model.names import HEARTBEAT_FOLDER, LEDGER_FOLDER, TEMP_FOLDER, instant_file
 from holdfast.read.changes import change_schema, changes, read_changes
 from holdfast.read.snapshot import snapshot
-from holdfast.services.rollback import recover
+from holdfast.services.rollback.rollback import recover
+from holdfast.storage.probe import ensure_many_writers
+from holdfast.table import publish
 from holdfast.timeline.timeline import load_timeline
+from holdfast.writes import transaction
+from holdfast.writes.validation import Validation
 
 LAZY = FailedWritesPolicy.LAZY
 
@@ -190,6 +192,52 @@ def test_of_two_writes_that_change_the_schema_one_is_refused(world):
     assert "tax" not in found
 
 
+@pytest.mark.parametrize("index", [IndexType.SIMPLE, IndexType.GLOBAL_SIMPLE])
+def test_a_delete_that_is_decided_after_the_upsert_of_a_new_key_removes_it_or_is_refused(world, index):
+    settings = sharing(index_type=index)
+
+    def late(settings):
+        """The key is added when the delete has looked for it and is about to be decided."""
+        store = InterruptedStore(
+            world.store,
+            LEDGER_FOLDER,
+            lambda: write(world, "upsert", ("n", "paris", 1.0)),
+            passes=1,
+        )
+        return write(world.on(store), "delete", ("n", "paris", 0.0), settings=settings)
+
+    with pytest.raises(WriteConflict, match="added keys to partition city=paris, where this write missed"):
+        late(settings)
+    assert "n" in visible_ids(world.open())
+
+    write(world, "delete", ("n", "paris", 0.0))
+    late(replace(settings, conflict_retries=1))
+
+    assert "n" not in visible_ids(world.open())
+    check_at_rest(world.open())
+
+
+def test_a_delete_of_keys_that_are_there_is_in_nobodys_way(world, tmp_path):
+    store = InterruptedStore(
+        world.store, LEDGER_FOLDER, lambda: write(world, "bulk_insert", ("n", "paris", 1.0)), passes=1
+    )
+
+    write(world.on(store), "delete", ("p1", "paris", 0.0))
+
+    assert visible_ids(world.open()) == {"p2", "r1", "n"}
+    check(world, tmp_path)
+
+
+def test_a_deleted_partition_that_was_empty_is_in_the_way_of_rows_that_came_meanwhile(world):
+    deleting = InterruptedStore(
+        world.store, LEDGER_FOLDER, lambda: write(world, "bulk_insert", ("n", "rome", 1.0)), passes=2
+    )
+    emptied = InterruptedStore(deleting, LEDGER_FOLDER, lambda: world.delete_partitions("city=rome"))
+
+    with pytest.raises(WriteConflict, match="wrote to partition city=rome, which this write replaces"):
+        world.on(emptied).delete_partitions("city=rome", settings=SHARED)
+
+
 def test_a_write_that_lost_is_made_anew_as_often_as_asked(world, tmp_path):  # 84
     settings = sharing(conflict_retries=1)
 
@@ -341,16 +389,16 @@ def test_the_first_commit_of_a_table_is_made_by_one_writer(world):
     assert visible_ids(fresh.open()) == {"a"}
 
 
-def foreign_commit(world, time, *, file_id):
+def foreign_commit(world, time, *, file_id, partition="city=paris"):
     """What a program that does not know the ledger leaves when it has written to a file group."""
-    found = next(path for path in world.store.paths("city=paris") if file_id in path)
-    path = f"city=paris/{file_id}_9-9-9_{time}.parquet"
+    found = next(path for path in world.store.paths(partition) if file_id in path)
+    path = f"{partition}/{file_id}_9-9-9_{time}.parquet"
     content = world.store.read(found)
     world.store.create(path, content)
     stat = WriteStat(
-        file_id, path, partition_path="city=paris", file_size_in_bytes=len(content), num_update_writes=1
+        file_id, path, partition_path=partition, file_size_in_bytes=len(content), num_update_writes=1
     )
-    metadata = CommitMetadata({"city=paris": [stat]}, operation_type="UPSERT")
+    metadata = CommitMetadata({partition: [stat]}, operation_type="UPSERT")
     world.store.create(instant_file(time, Action.COMMIT, State.COMPLETED), encode_commit(metadata))
 
 
@@ -370,10 +418,83 @@ def test_a_commit_of_another_program_is_validated_against_too(world):
     assert raised.value.facts["other"] == time
 
 
+def beside_a_younger_foreign_commit(world):
+    """An upsert of a file group to which another program commits, younger, before the upsert has read it."""
+    file_id = next(p for p in world.store.paths("city=rome") if p.endswith(".parquet"))
+    file_id = file_id.rpartition("/")[2].partition("_")[0]
+    time = InstantTime("20991231000000000")
+    found = meanwhile(
+        world,
+        lambda: foreign_commit(world, time, file_id=file_id, partition="city=rome"),
+        at=HEARTBEAT_FOLDER,
+    )
+    write(found, "upsert", ("r1", "rome", 30.0))
+
+
+def test_a_younger_commit_that_is_shown_before_the_write_reads_is_concurrent_all_the_same(world):
+    with pytest.raises(WriteConflict, match="both wrote file group"):
+        beside_a_younger_foreign_commit(world)
+
+
+def test_a_younger_commit_that_counts_as_what_a_write_builds_on_is_found(world, monkeypatch):
+    def counting_all(table, instant, slot, timeline):
+        shown = frozenset(one.time for one in timeline.completed_commits)
+        return Validation(table, instant, shown, slot)
+
+    monkeypatch.setattr(transaction, "begin_validation", counting_all)
+    beside_a_younger_foreign_commit(world)
+
+    assert ("r1", "rome", 30.0) not in seen(world), "I6: the update is acknowledged, and lost"
+
+
+def die_after_deciding_younger_first(world, step):
+    """Two writers: the younger is decided first and not shown; the older dies so many changes after that."""
+
+    def younger():
+        counted = world.copy()
+        recorder = RecordingStore(counted.store)
+        write(counted.on(recorder), "bulk_insert", ("y", "oslo", 1.0))
+        crashing = CrashingStore(world.store, recorder.last("ledger"), after=True)
+        with pytest.raises(Crash):
+            write(world.on(crashing), "bulk_insert", ("y", "oslo", 1.0))
+
+    dying = CrashingStore(world.store, step, after=True)
+    with suppress(Crash):
+        write(
+            world.on(InterruptedStore(dying, LEDGER_FOLDER, younger, passes=1)),
+            "bulk_insert",
+            ("o", "rome", 1.0),
+        )
+
+
+def check_publishing(world):
+    ensure_many_writers(world.store, world.clock)  # So that the first step is one of the write.
+    for step in range(1, 20):
+        left = world.copy()
+        die_after_deciding_younger_first(left, step)
+        check_at_any_time(left.open())
+
+
+def test_commits_are_shown_in_the_order_of_their_decisions(world):
+    check_publishing(world)
+
+
+def test_publishing_in_the_order_of_time_is_found(world, monkeypatch):
+    in_order = publish._in_order
+
+    def by_time(state, *, without):
+        return sorted(in_order(state, without=without), key=lambda one: one[1])
+
+    monkeypatch.setattr(publish, "_in_order", by_time)
+
+    with pytest.raises(AssertionError, match="I7"):
+        check_publishing(world)
+
+
 def test_a_rollback_that_another_program_planned_fences_the_write(world):  # 64
     def planned():
         (pending,) = load_timeline(world.store).pending_writes
-        plan = encode_rollback_plan(RollbackPlan(pending.time, pending.action, ()))
+        plan = encode_rollback_plan(RollbackPlan(RolledBackInstant(pending.time, pending.action), ()))
         world.store.create(
             instant_file(InstantTime("20991231000000000"), Action.ROLLBACK, State.REQUESTED), plan
         )

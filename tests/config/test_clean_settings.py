@@ -1,6 +1,9 @@
 import pytest
 
-from holdfast.config.cleaning import CLEAN_OPTIONS, CleanPolicy, CleanSettings
+from holdfast.config.choices import CleanPolicy
+from holdfast.config.cleaning import CleanSettings
+from holdfast.config.option import Area
+from holdfast.config.option_table import options_of
 from holdfast.config.write import WriteSettings
 from holdfast.errors import InvalidOption
 
@@ -36,10 +39,10 @@ def test_every_spelling_of_an_option_is_accepted():
         "keep_min": ("22", 22),
         "keep_max": ("33", 33),
     }
-    assert set(values) == set(CLEAN_OPTIONS)
-    for setting, names in CLEAN_OPTIONS.items():
+    assert set(values) == set(options_of(Area.CLEAN))
+    for setting, option in options_of(Area.CLEAN).items():
         text, expected = values[setting]
-        for name in names:
+        for name in option.names:
             assert getattr(clean_settings({name: text}), setting) == expected
 
 
@@ -96,7 +99,7 @@ def test_equal_values_under_two_spellings_are_no_contradiction(caplog):
         ({"hoodie.clean.max.commits.to.clean": "-1"}, "at least 0"),
         ({"hoodie.clean.partition.filter.regex": "("}, "a pattern"),
         ({"hoodie.clean.commit.retained": "3"}, f"did you mean {COMMITS}"),
-        ({"hoodie.clean.delete.bootstrap.base.file": "true"}, "not implemented"),
+        ({"hoodie.clean.delete.bootstrap.base.file": "true"}, "not supported"),
     ],
 )
 def test_an_option_that_cannot_be_honoured_says_why(options, said):

@@ -221,9 +221,9 @@ def test_a_missing_key_is_refused_with_its_name_and_a_misspelled_one_with_both(r
     top = Section(read("a:\n  x: 1\n  tabel: t\n"), "/")
 
     with pytest.raises(InvalidOption, match="unknown key") as misspelled:
-        top.section("a", lambda part: part.required("table", text))
+        top.section("a", lambda part: part.require("table", text))
     with pytest.raises(InvalidOption, match="a key is missing") as missing:
-        top.section("a", lambda part: part.required("record", text))
+        top.section("a", lambda part: part.require("record", text))
 
     assert (misspelled.value.facts["line"], misspelled.value.hint) == (3, "did you mean table?")
     assert (missing.value.facts["line"], missing.value.facts["key"]) == (1, "a.record")

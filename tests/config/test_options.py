@@ -1,12 +1,14 @@
 import pytest
 
-from holdfast.config.options import HONOURED
+from holdfast.config.choices import FailedWritesPolicy
+from holdfast.config.option import Area
+from holdfast.config.option_table import options_of
 from holdfast.config.table import new_table_settings
-from holdfast.config.write import FailedWritesPolicy, WriteSettings
+from holdfast.config.write import WriteSettings
 from holdfast.errors import InvalidOption, UnsupportedTable
 
 
-def test_every_spelling_of_an_honoured_option_is_accepted():
+def test_every_spelling_of_a_supported_option_is_accepted():
     values = {
         "max_file_bytes": "4096",
         "compression": "GZIP",
@@ -14,7 +16,8 @@ def test_every_spelling_of_an_honoured_option_is_accepted():
         "record_bytes": "100",
         "bloom_error_rate": "0.01",
         "index_type": "global_bloom",
-        "moves_records": "False",
+        "simple_moves_records": "False",
+        "bloom_moves_records": "False",
         "bucket_engine": "simple",
         "bucket_count": "8",
         "bucket_fields": "Id",
@@ -32,11 +35,15 @@ def test_every_spelling_of_an_honoured_option_is_accepted():
         "archives_beside_write": "true",
         "archives_beyond_savepoints": "true",
         "archive_batch": "3",
+        "application": "Nightly",
+        "batch_number": "7",
     }
-    assert set(values) == set(HONOURED)
-    for setting, names in HONOURED.items():
-        for name in names:
-            found = getattr(WriteSettings.from_options({name: values[setting]}), setting)
+    together = {"application": {"txnVersion": "7"}, "batch_number": {"txnAppId": "Nightly"}}
+    assert set(values) == set(options_of(Area.WRITE))
+    for setting, option in options_of(Area.WRITE).items():
+        for name in option.names:
+            given = {name: values[setting], **together.get(setting, {})}
+            found = getattr(WriteSettings.from_options(given), setting)
             assert str(found).lower() == values[setting].lower()
 
 
@@ -53,8 +60,8 @@ def test_the_newer_spelling_wins():
     [
         ({"hoodie.parquet.max.filesize": "1"}, "did you mean hoodie.parquet.max.file.size"),
         ({"nonsense": "1"}, "unknown option"),
-        ({"hoodie.metadata.enable": "true"}, "not implemented"),
-        ({"hoodie.parquet.max.file.size": "big"}, "a number"),
+        ({"hoodie.parquet.page.size": "1"}, "only tunes Apache Hudi"),
+        ({"hoodie.parquet.max.file.size": "big"}, "a whole number"),
         ({"hoodie.parquet.max.file.size": "1"}, "at least 1024"),
         ({"hoodie.parquet.compression.codec": "rar"}, "zstd"),
         ({"hoodie.client.heartbeat.interval_in_ms": "10"}, "at least 1000"),
@@ -72,12 +79,28 @@ def test_the_newer_spelling_wins():
         ({"hoodie.index.type": "RECORD_INDEX"}, "GLOBAL_SIMPLE"),
         ({"hoodie.combine.before.insert": "yes"}, "true or false"),
         ({"hoodie.bucket.index.num.buckets": "0"}, "at least 1"),
+        ({"hoodie.bucket.index.num.buckets": "100000001"}, "at most 100000000"),
+        ({"hoodie.index.bloom.fpp": "small"}, "a number"),
+        ({"hoodie.index.bloom.fpp": "1"}, "between 0 and 1"),
+        ({"hoodie.table.name": "trips"}, "for what a table is"),
+        ({"as.of.instant": "20240101000000000"}, "for a read"),
+        ({"holdfast.ignore.tuning.options": "yes"}, "true or false"),
         ({"hoodie.index.bucket.engine": "CONSISTENT_HASHING"}, "SIMPLE"),
     ],
 )
 def test_an_option_that_cannot_be_honoured_says_why(options, said):
     with pytest.raises(InvalidOption, match=said):
         WriteSettings.from_options(options)
+
+
+def test_whether_records_move_is_said_by_the_option_of_the_index_in_use():
+    stays = {
+        "hoodie.simple.index.update.partition.path": "true",
+        "hoodie.bloom.index.update.partition.path": "false",
+    }
+
+    assert WriteSettings.from_options({**stays, "hoodie.index.type": "GLOBAL_SIMPLE"}).moves_records
+    assert not WriteSettings.from_options({**stays, "hoodie.index.type": "GLOBAL_BLOOM"}).moves_records
 
 
 def test_many_writers_remove_failed_writes_lazily_unless_told_otherwise():

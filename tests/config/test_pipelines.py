@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.config.pipeline import Destination, Pipeline, Publication, Source, load_pipeline
-from holdfast.errors import InvalidOption
+from holdfast.errors import InvalidOption, OptionsIgnored
 
 TRIPS = """
 name: trips
@@ -174,3 +174,14 @@ def test_what_is_no_pipeline_at_all_is_refused_by_its_file(load, text):
 def test_a_missing_file_is_refused_by_name(tmp_path):
     with pytest.raises(InvalidOption, match="cannot be read"):
         load_pipeline(tmp_path / "absent.yaml")
+
+
+def test_options_of_a_pipelines_table_are_answered_as_everywhere(load):
+    options = "{hoodie.metadata.enable: false, hoodie.parquet.page.size: 1%s}"
+    table = f"{{path: lake, record_key: id, options: {options}}}"
+    text = f"source: {{format: parquet, path: data}}\ntable: {table}\n"
+
+    with pytest.raises(InvalidOption, match=r"hoodie\.parquet\.page\.size"):
+        load(text % "")
+    with pytest.warns(OptionsIgnored, match=r"hoodie\.parquet\.page\.size"):
+        load(text % ", holdfast.ignore.tuning.options: true")

@@ -4,17 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.config.push import (
-    DAY_MS,
-    HOUR_MS,
-    check_table_name,
-    parse_period_ms,
-    parse_size_bytes,
-    parse_table,
-    raw_name,
-    typed_name,
-    unrecognized_properties,
-)
+from holdfast.config.push import check_table_name, name_with_type, parse_table, raw_name, unknown_sections
+from holdfast.config.values import DAY_MS, HOUR_MS, parse_period_ms, parse_size_bytes
 from holdfast.errors import InvalidOption, InvalidRequest, UnsupportedTable
 
 WHOLE = {
@@ -173,7 +164,7 @@ def test_flags_may_be_texts():
 
 
 def test_unknown_sections_are_kept_and_named():
-    assert unrecognized_properties(WHOLE) == {"/ours": {"kept": True}}
+    assert unknown_sections(WHOLE) == {"/ours": {"kept": True}}
 
 
 @pytest.mark.parametrize(
@@ -229,6 +220,6 @@ def test_what_is_no_size_is_refused(text):
 
 
 def test_names_are_typed_and_raw():
-    assert typed_name("orders") == typed_name("orders_OFFLINE") == "orders_OFFLINE"
+    assert name_with_type("orders") == name_with_type("orders_OFFLINE") == "orders_OFFLINE"
     assert raw_name("orders") == raw_name("orders_OFFLINE") == "orders"
     check_table_name("shop.orders_OFFLINE")

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from holdfast.config.push_rules import PINOT, Rules
-from holdfast.config.server import Listener, Role, ServerSettings, Tls, User
-from holdfast.config.server_file import load_settings
-from holdfast.errors import InvalidOption
+from holdfast.config.server import Listener, Role, ServerSettings, Tls, User, load_settings
+from holdfast.errors import InvalidOption, InvalidRequest
+from holdfast.push.metastore.open import open_metastore
 
 HASH = "scrypt$16384$8$1$AAAA$BBBB"
 
@@ -59,6 +59,18 @@ limits:
   query_memory: 2G
   query_rows: 500
   concurrent_queries: 3
+  queries_per_user: 2
+  answer_size: 32M
+  answer_timeout: 6s
+  handshake_timeout: 2s
+  list_body_size: 8M
+  bodies_size: 24M
+  upload_rate: 4K
+  query_body_size: 64K
+  header_timeout: 3s
+  body_timeout: 4s
+  connections_per_address: 7
+  staged_size: 20G
   body_size: 1M
   upload_size: 10G
   json_depth: 20
@@ -82,6 +94,13 @@ tls: {{certificate: c.pem, key: k.pem, required: true}}
     assert job.expires_at == dt.datetime(2030, 1, 2, tzinfo=dt.UTC)
     assert (settings.limits.query_timeout_ms, settings.limits.query_memory_bytes) == (30_000, 2 << 30)
     assert (settings.limits.body_bytes, settings.limits.upload_bytes) == (1 << 20, 10 << 30)
+    assert (settings.limits.queries_per_user, settings.limits.answer_bytes) == (2, 32 << 20)
+    assert (settings.limits.query_body_bytes, settings.limits.staged_bytes) == (64 << 10, 20 << 30)
+    assert (settings.limits.header_timeout_ms, settings.limits.body_timeout_ms) == (3_000, 4_000)
+    assert settings.limits.connections_per_address == 7
+    assert (settings.limits.answer_timeout_ms, settings.limits.handshake_timeout_ms) == (6_000, 2_000)
+    assert (settings.limits.list_body_bytes, settings.limits.bodies_bytes) == (8 << 20, 24 << 20)
+    assert settings.limits.upload_rate_bytes == 4 << 10
     assert (settings.limits.json_depth, settings.limits.failed_logins_per_minute) == (20, 4)
     assert settings.downloads.roots == (f"{tmp_path}/staging",)
     assert settings.downloads.hosts == ("files.example:8080",)
@@ -100,6 +119,34 @@ def test_rules_are_switched_off_one_by_one_or_all_at_once(load):
 def test_an_absolute_path_stays_and_an_odd_one_is_quoted(load):
     assert load("store: sqlite:////var/push db.sqlite").store == "sqlite:////var/push%20db.sqlite"
     assert load("store: zookeeper://zk:2181").store == "zookeeper://zk:2181"
+
+
+@pytest.mark.parametrize("engine", ["local[2]", "spark://h:7077", "sc://h:15002"])
+def test_spark_is_for_readers_who_are_trusted(load, engine):
+    users = f"auth: {{users: [{{name: a, password: {HASH}, role: read}}]}}"
+
+    assert load(f'engine: "{engine}"').engine == engine, "who is on this machine needs no login"
+    for text in (users, f"{users}\nreaders_are_trusted: false"):
+        with pytest.raises(InvalidOption, match="share the memory and the cores of Spark"):
+            load(f'engine: "{engine}"\n{text}')
+    assert load(f'engine: "{engine}"\n{users}\nreaders_are_trusted: true').engine == engine
+    assert load(users).engine == "duckdb"
+
+
+@pytest.mark.parametrize("servers", ["h:notaport", "h:70000", "h:0", "", "h:1,,i", "h:21:81", "a b:1"])
+def test_an_address_of_zookeeper_names_servers_and_is_not_shown(load, servers):
+    with pytest.raises(InvalidOption, match="not the servers of ZooKeeper") as refused:
+        load(f'store: "zookeeper://u:canary@{servers}/path"')
+    assert "canary" not in str(refused.value)
+
+    with pytest.raises(InvalidRequest) as refused:
+        open_metastore(f"zookeeper://u:canary@{servers}/path")
+    assert "canary" not in str(refused.value)
+
+
+@pytest.mark.parametrize("servers", ["h", "h:2181,i-1.example:2182", "[::1]:2181", "u:p%40@h:1"])
+def test_servers_of_zookeeper_may_have_ports_and_a_login(load, servers):
+    assert load(f'store: "zookeeper://{servers}/path"').store == f"zookeeper://{servers}/path"
 
 
 @pytest.mark.parametrize(
@@ -193,3 +240,23 @@ def test_the_loopback_address_needs_nobody(host):
 
 def test_a_hash_is_not_in_the_text_of_its_user():
     assert HASH not in repr(ANA)
+
+
+@pytest.mark.parametrize("table", ["orders_OFFLINE", "orders_REALTIME", "or/ders", "../x", "a b"])
+def test_a_role_is_given_on_a_table_by_its_plain_name(load, table):
+    with pytest.raises(InvalidOption):
+        load(f"auth: {{users: [{{name: ana, password: {HASH}, tables: {{'{table}': read}}}}]}}")
+
+
+def test_roles_on_names_that_differ_only_by_case_are_refused(load):
+    with pytest.raises(InvalidOption, match="case"):
+        load(f"auth: {{users: [{{name: ana, password: {HASH}, tables: {{orders: read, Orders: admin}}}}]}}")
+
+
+def test_a_secret_in_the_place_of_the_store_is_not_shown(load, monkeypatch):
+    monkeypatch.setenv("WRONG", "hunter2-is-the-password")
+
+    with pytest.raises(InvalidOption) as caught:
+        load("store: env:WRONG")
+
+    assert "hunter2" not in str(caught.value)

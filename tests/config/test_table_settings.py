@@ -234,3 +234,17 @@ def test_a_table_with_several_ordering_columns_is_not_written_to():
     settings = reopened(new(ordering="ts"), **{"hoodie.table.ordering.fields": "ts,seq"})
     with pytest.raises(UnsupportedTable, match="several ordering columns"):
         settings.check_writable()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["hoodie.table.recordkey.fields", "hoodie.table.partition.fields", "hoodie.table.precombine.field"],
+)
+def test_a_table_whose_key_lies_inside_of_a_struct_is_read_and_cleaned_but_not_written_to(name):
+    settings = reopened(new(ordering="ts"), **{name: "trip.id"})
+
+    settings.check_changeable()
+    with pytest.raises(UnsupportedTable) as refused:
+        settings.check_writable()
+
+    assert refused.value.facts["columns"] == "trip.id"

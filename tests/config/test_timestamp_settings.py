@@ -3,8 +3,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from holdfast.config.choices import TimeUnit
 from holdfast.config.date_patterns import DateField
-from holdfast.config.timestamps import TimestampSettings, TimeUnit, stored_properties
+from holdfast.config.timestamps import TimestampSettings, properties_to_store
 from holdfast.errors import InvalidOption
 
 PREFIX = "hoodie.keygen.timebased."
@@ -157,9 +158,8 @@ def test_a_new_table_says_utc_where_hudi_would_take_its_own_zone():
     given_output = {PREFIX + "output.timezone": "Asia/Tokyo"}
     text = FORMATS | {PREFIX + "timestamp.type": "date_string"}
 
-    assert stored_properties(NUMBERS) == NUMBERS | {PREFIX + "output.timezone": "UTC"}
-    assert (
-        stored_properties(NUMBERS | {PREFIX + "timezone": "Asia/Tokyo"})[PREFIX + "timezone"] == "Asia/Tokyo"
-    )
-    assert stored_properties(text | given_output)[PREFIX + "input.timezone"] == "UTC"
-    assert stored_properties(text) == FORMATS | {PREFIX + "timestamp.type": "DATE_STRING"}
+    assert properties_to_store(NUMBERS) == NUMBERS | {PREFIX + "output.timezone": "UTC"}
+    in_tokyo = properties_to_store(NUMBERS | {PREFIX + "timezone": "Asia/Tokyo"})
+    assert in_tokyo[PREFIX + "timezone"] == "Asia/Tokyo"
+    assert properties_to_store(text | given_output)[PREFIX + "input.timezone"] == "UTC"
+    assert properties_to_store(text) == FORMATS | {PREFIX + "timestamp.type": "DATE_STRING"}

@@ -1,7 +1,5 @@
 """Every storage step may be the last one that runs."""
 
-import os
-
 import pytest
 
 from crashes.matrix import (
@@ -18,9 +16,10 @@ from crashes.matrix import (
 )
 from harness.checker import Violation, visible_rows
 from harness.hudi_reader import copy_to_disk, hudi_rows
+from harness.tiers import by_tier
 
 # A sample that, over all operations, meets every step of both writes; 1 takes every pair of steps.
-NESTED_STRIDE = int(os.environ.get("HOLDFAST_NESTED_STRIDE", "15"))
+NESTED_STRIDE = by_tier("HOLDFAST_NESTED_STRIDE", sample=90, full=15)
 
 
 @pytest.fixture(scope="module")

@@ -3,11 +3,14 @@
 import pytest
 
 from crashes.matrix import INSERT, NEXT, OLD, OVERWRITE, UPSERT, clean_table
+from crashes.storage_faults import VERBS, check_what_is_told
 from harness.checker import check_at_any_time, check_at_rest, visible_ids, visible_rows
 from harness.faults import FailingStore, RecordingStore
 from harness.world import table_of
+from holdfast.cli.failures import exit_code
 from holdfast.errors import OutcomeUnknown, StorageUnavailable
-from holdfast.services.rollback import recover
+from holdfast.model.names import LEDGER_FOLDER
+from holdfast.services.rollback.rollback import recover
 
 WRITES = {"insert": INSERT, "upsert": UPSERT, "insert_overwrite": OVERWRITE}
 
@@ -45,6 +48,32 @@ def test_what_a_writer_is_told_is_what_the_table_holds(name, step, applied, pers
 
     check_at_rest(world.open())
     assert visible_rows(world.open()) - {NEXT} in outcomes
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
+def test_an_error_means_that_nothing_changes_unless_it_says_that_nobody_knows(verb):
+    check_what_is_told(verb)
+
+
+DECIDING = ["undo an upsert", "restore", "delete a savepoint", "clean by versions", "drop"]
+
+
+@pytest.mark.parametrize("name", DECIDING)
+def test_a_full_disk_after_the_decision_is_told_with_what_will_happen(name):
+    verb = next(verb for verb in VERBS if verb.name == name)
+    recorder = RecordingStore(verb.start.make().store)
+    verb.run(verb.start.make().on(recorder))
+    world = verb.start.make()
+    full = FailingStore(
+        world.store, recorder.last(LEDGER_FOLDER) + 1, applied=False, persistent=True, refused=True
+    )
+
+    with pytest.raises(OutcomeUnknown) as told:
+        verb.run(world.on(full))
+
+    assert "storage failed before that was carried out" in told.value.message
+    assert told.value.hint
+    assert exit_code(told.value) == 6
 
 
 def test_a_decision_that_was_written_but_answered_with_an_error_stands():

@@ -110,7 +110,11 @@ def _codes_in_the_source():
 def test_every_key_of_the_configuration_is_described():
     renamed = {
         "query_timeout_ms": "query_timeout", "query_memory_bytes": "query_memory", "body_bytes": "body_size",
-        "upload_bytes": "upload_size",
+        "upload_bytes": "upload_size", "query_body_bytes": "query_body_size", "staged_bytes": "staged_size",
+        "answer_bytes": "answer_size", "header_timeout_ms": "header_timeout",
+        "body_timeout_ms": "body_timeout", "answer_timeout_ms": "answer_timeout",
+        "list_body_bytes": "list_body_size", "bodies_bytes": "bodies_size",
+        "upload_rate_bytes": "upload_rate", "handshake_timeout_ms": "handshake_timeout",
     }  # fmt: skip
     for section, values in (("limits", Limits), ("downloads", Downloads)):
         for one in fields(values):

@@ -15,7 +15,7 @@ import pyspark
 import pytest
 
 from harness.servers import free_port, serving_beside
-from holdfast.jobs.service import ServiceClient
+from holdfast.jobs.service_client import ServiceClient
 
 pytestmark = pytest.mark.spark
 

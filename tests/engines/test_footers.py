@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 import holdfast
-from holdfast.engines.spark.footers import asked_footers, index_report
+from holdfast.engines.spark.footers import check_footers, index_report
 from holdfast.files.key_footer import Verdict
 from holdfast.model.reports import IndexReport
 from holdfast.table.view import load_view
@@ -27,7 +27,7 @@ def table(tmp_path_factory):
 def asked(table, keys):
     groups = file_groups(load_view(table.store, load_timeline(table.store)).latest())
     members = [group for path in sorted(groups) for group in groups[path]]
-    return list(asked_footers(keys, members, table.location).values())
+    return list(check_footers(keys, members, table.location).values())
 
 
 def test_a_key_is_found_among_however_many_that_are_not_there(spark, table):

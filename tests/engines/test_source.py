@@ -1,5 +1,6 @@
 """The format `holdfast` of Spark: what it reads, what it writes, and what a failed write leaves."""
 
+import pathlib
 import subprocess
 import sys
 import time
@@ -15,7 +16,13 @@ import holdfast
 import holdfast.spark
 from harness.checker import Violation, check_at_rest
 from harness.hudi_reader import hudi_snapshot
+from holdfast.config.choices import ConcurrencyMode, FailedWritesPolicy, Operation
+from holdfast.config.write import WriteSettings
+from holdfast.engines.arrow.rows import ArrowRows
 from holdfast.errors import Fenced, InvalidRequest, WriterActive
+from holdfast.table.opened import open_at
+from holdfast.writes import operations
+from holdfast.writes.origin import Origin
 
 pytestmark = pytest.mark.spark
 
@@ -68,6 +75,18 @@ def test_an_old_pyspark_is_told_what_to_use_instead(spark):
 
 
 @needs_sources
+def test_a_hudi_job_keeps_its_options_when_only_the_format_changes(sources, path):
+    described = {"hoodie.metadata.enable": "false", "hoodie.datasource.hive_sync.database": "Lake"}
+    tuned = {"hoodie.parquet.page.size": "1", "holdfast.ignore.tuning.options": "true"}
+
+    save(trips(sources, 0, 6), path, KEYS | BULK | described | tuned)
+
+    assert ids(load(sources, path, **described, **tuned)) == list(range(6))
+    with pytest.raises(Exception, match=r"hive_sync\.enable"):
+        save(trips(sources, 0, 6), path, KEYS | BULK | {"hoodie.datasource.hive_sync.enable": "true"})
+
+
+@needs_sources
 def test_rows_of_every_type_are_read_as_the_table_reads_them(sources, path):
     rows = sources.createDataFrame(
         [(1, Decimal("1.50"), b"x", [1, None], {"k": 1.5}, (7, "s"), None), (2,) + (None,) * 6],
@@ -104,6 +123,53 @@ def test_a_frame_is_one_snapshot_and_any_snapshot_can_be_asked_for(sources, path
     assert {row[0] for row in changed.select("_hoodie_commit_time").collect()} == {second.instant}
 
 
+def _plain(rows):
+    return sorted(tuple(row) for row in rows.select("id", "city", "fare").collect())
+
+
+@needs_sources
+def test_now_is_read_while_an_older_write_is_undecided(sources, path):
+    """As by `table.read` and `changes`: at once, and a frame keeps to the files that it found."""
+    table = holdfast.create_table(path, name="trips", record_key="id", partition_by="city")
+    shared = WriteSettings(
+        concurrency_mode=ConcurrencyMode.OPTIMISTIC, failed_writes_policy=FailedWritesPolicy.LAZY
+    )
+    first = table.insert(_one("first", "rome"))
+    found = []
+
+    def while_it_runs():
+        add("younger", "oslo")
+        began = time.monotonic()
+        now = load(sources, path)
+        changed = load(
+            sources,
+            path,
+            **{
+                "hoodie.datasource.query.type": "incremental",
+                "hoodie.datasource.read.begin.instanttime": first.instant,
+            },
+        )
+        seen = _plain(now), _plain(changed)
+        expected = _plain(table.read(sources)), _plain(table.changes(sources, since=first.instant))
+        found.extend((now, changed, seen, expected, time.monotonic() - began))
+
+    def add(key, city, check=lambda: None):
+        rows = ArrowRows(_one(key, city))
+        operations.write(open_at(path), Operation.UPSERT, rows, shared, origin=Origin(check=check))
+
+    add("older", "paris", while_it_runs)
+
+    now, changed, seen, expected, took = found
+    assert seen == expected == ([("first", "rome", 1.0), ("younger", "oslo", 1.0)], [])
+    assert took < 60
+    assert (_plain(now), _plain(changed)) == seen, "a frame is one snapshot"
+    assert len(_plain(load(sources, path))) == 3
+
+
+def _one(key, city):
+    return pa.table({"id": [key], "city": [city], "fare": [1.0]})
+
+
 @needs_sources
 def test_columns_are_pruned_by_name_and_by_schema(sources, path):
     holdfast.write(trips(sources, 0, 30), path, KEYS | BULK)
@@ -117,7 +183,6 @@ def test_columns_are_pruned_by_name_and_by_schema(sources, path):
 
 @needs_sources
 def test_filters_give_the_rows_that_spark_gives(sources, path):
-    """From PySpark 4.1 on they are pushed down; the answer is the same before and after."""
     rows = trips(sources, 0, 100).withColumn("fare", f.expr("if(ts % 10 = 0, double('NaN'), fare)"))
     rows = rows.withColumn("maybe", f.expr("if(ts % 2 = 0, ts, null)"))
     rows = rows.withColumn("day", f.expr("date_add(date'2024-01-01', int(ts))"))
@@ -137,6 +202,138 @@ def test_filters_give_the_rows_that_spark_gives(sources, path):
         "id LIKE '9%' AND city <> 'c0'",
     ):
         assert ids(load(sources, path).where(condition)) == ids(rows.where(condition)), condition
+
+
+@needs_sources
+@pytest.mark.parametrize("pushes_down", ["true", "false"])
+def test_a_frame_that_was_filtered_still_has_all_its_rows(sources, path, pushes_down):
+    """Spark may keep what one query pushed down with the relation, and give it to every other query."""
+    holdfast.write(trips(sources, 0, 30), path, KEYS | BULK)
+    setting = "spark.sql.python.filterPushdown.enabled"
+    sources.conf.set(setting, pushes_down)
+    try:
+        frame = load(sources, path)
+        frame.createOrReplaceTempView("filtered_trips")
+        first, second = frame.where("ts < 10"), frame.where("ts >= 10 AND city = 'c1'")
+
+        counts = [frame.count(), first.count(), frame.count(), second.count(), frame.count()]
+        assert counts == [30, 10, 30, 7, 30]
+        assert ids(first.union(second)) == sorted([*range(10), *range(10, 30, 3)])
+        assert ids(first.union(frame)) == sorted([*range(10), *range(30)])
+        joined = first.alias("a").join(frame.where("ts > 7").alias("b"), "id")
+        assert sorted(int(row.id) for row in joined.select("id").collect()) == [8, 9]
+        assert first.select("city").join(second.select("city"), "city").count() == 3 * 7
+        assert sources.sql("SELECT * FROM filtered_trips WHERE city = 'c2'").count() == 10
+        assert sources.sql("SELECT count(*) FROM filtered_trips").first()[0] == 30
+        assert sources.sql("SELECT count(*) FROM filtered_trips WHERE ts IN (1, 2)").first()[0] == 2
+    finally:
+        sources.catalog.dropTempView("filtered_trips")
+        sources.conf.unset(setting)
+
+
+@needs_sources
+def test_installing_sets_nothing_in_the_session(spark):
+    # Not every line of PySpark has a way to ask for all settings.
+    def settings():
+        return sorted((row.key, row.value) for row in spark.sql("SET -v").collect())
+
+    before = settings()
+    holdfast.spark.install(spark)
+
+    assert settings() == before
+
+
+@needs_sources
+def test_many_small_files_are_read_by_few_tasks(sources, path):
+    rows = pa.table({"id": [str(i) for i in range(60)], "city": [f"c{i:02}" for i in range(60)]})
+    holdfast.write(rows, path, KEYS | BULK)
+
+    frame = load(sources, path)
+
+    assert frame.select(f.spark_partition_id()).distinct().count() <= 5
+    assert ids(frame) == list(range(60))
+
+
+@needs_sources
+def test_partitions_that_are_named_are_read_alone(sources, path):
+    first = holdfast.write(trips(sources, 0, 30), path, KEYS | BULK)
+    holdfast.write(trips(sources, 31, 1), path, KEYS | BULK)
+    for broken in (file for file in holdfast.open_table(path).files() if file.partition == "c0"):
+        (pathlib.Path(path) / broken.path).write_bytes(b"not a file that can be read")
+    incremental = {
+        "hoodie.datasource.query.type": "incremental",
+        "hoodie.datasource.read.begin.instanttime": first.instant,
+    }
+
+    assert ids(load(sources, path, partitions="c1, c2/")) == sorted([*range(1, 30, 3), *range(2, 30, 3), 31])
+    assert ids(load(sources, path, partitions="c2").where("ts > 20")) == [23, 26, 29]
+    assert ids(load(sources, path, partitions="c1", **incremental)) == [31]
+    assert ids(load(sources, path, partitions="c2", **incremental)) == []
+    for wrong in ({"partitions": "c9"}, {"partitions": "c"}, {"partitions": "c9", **incremental}):
+        with pytest.raises(Exception, match="the table has no such partition"):
+            load(sources, path, **wrong)
+    with pytest.raises(Exception, match="paths of partitions, separated by commas"):
+        load(sources, path, partitions=" / ")
+
+
+@needs_sources
+def test_a_table_of_sparks_catalog_is_refused_with_what_to_do(sources, path):
+    """But where Spark asks nothing of the format: then the first use of what it made is refused."""
+    holdfast.write(trips(sources, 0, 3), path, KEYS | BULK)
+    rows = trips(sources, 3, 3)
+    said = r"Spark's catalog does not pass one on.*load\(path\) and save\(path\)"
+
+    with pytest.raises(Exception, match=said):
+        sources.sql(f"CREATE TABLE catalog_trips USING holdfast LOCATION '{path}'")
+    with pytest.raises(Exception, match=said):
+        rows.write.format("holdfast").options(**KEYS | BULK).saveAsTable("catalog_trips")
+    assert not sources.catalog.tableExists("catalog_trips")
+
+    with pytest.raises(Exception, match=said):
+        sources.sql(f"CREATE TABLE catalog_trips USING holdfast LOCATION '{path}' AS SELECT '7' id")
+    assert not sources.catalog.tableExists("catalog_trips")
+
+    for place in ("", f"LOCATION '{path}'", f"OPTIONS (path '{path}')"):
+        sources.sql(f"CREATE TABLE catalog_trips (id string, city string) USING holdfast {place}")
+        try:
+            with pytest.raises(Exception, match=said):
+                sources.table("catalog_trips").collect()
+            with pytest.raises(Exception, match=said):
+                sources.sql("INSERT INTO catalog_trips VALUES ('7', 'c1')")
+        finally:
+            sources.sql("DROP TABLE catalog_trips")
+        assert ids(load(sources, path)) == [0, 1, 2]
+
+    # With a path the rows are written, and only the name in the catalog is of no use.
+    writer = rows.write.format("holdfast").options(**KEYS | BULK, path=path).mode("append")
+    writer.saveAsTable("catalog_trips")
+    try:
+        assert ids(load(sources, path)) == [0, 1, 2, 3, 4, 5]
+        with pytest.raises(Exception, match=said):
+            sources.table("catalog_trips").collect()
+    finally:
+        sources.sql("DROP TABLE catalog_trips")
+    assert ids(load(sources, path)) == [0, 1, 2, 3, 4, 5]
+
+    sources.sql(f"CREATE TEMPORARY VIEW named_trips USING holdfast OPTIONS (path '{path}')")
+    try:
+        assert ids(sources.table("named_trips")) == [0, 1, 2, 3, 4, 5]
+    finally:
+        sources.catalog.dropTempView("named_trips")
+
+
+@needs_sources
+def test_a_stream_is_refused_with_what_to_do_as_it_starts(sources, path, tmp_path):
+    holdfast.write(trips(sources, 0, 3), path, KEYS | BULK)
+
+    def run(stream):
+        query = stream.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+        query.awaitTermination(60)
+
+    with pytest.raises(Exception, match=r"tables cannot be read as a stream.*table.changes"):
+        run(sources.readStream.format("holdfast").load(path).writeStream.format("noop"))
+    with pytest.raises(Exception, match=r"cannot be written through this door.*foreachBatch"):
+        run(sources.readStream.format("rate").load().writeStream.format("holdfast").option("path", path))
 
 
 @needs_sources
@@ -187,13 +384,11 @@ def test_what_cannot_be_done_here_is_refused_and_changes_nothing(sources, path, 
 
 
 @needs_sources
-def test_an_option_that_needs_a_shuffle_is_refused_and_leaves_no_rows(sources, path):
+def test_an_option_that_needs_a_shuffle_is_refused_and_makes_no_table(sources, path):
     with pytest.raises(Exception, match="this needs a shuffle"):
         save(trips(sources, 0, 3), path, KEYS | BULK | {"hoodie.index.type": "BUCKET"})
 
-    table = holdfast.open_table(path)
-    assert [i.action for i in table.timeline()] == ["rollback"]
-    check_at_rest(table._opened)
+    assert not holdfast.table_exists(path)
 
 
 @needs_sources
@@ -336,3 +531,66 @@ def test_a_driver_that_is_killed_leaves_nothing_that_is_seen_and_the_next_write_
     assert len(commit.rolled_back) == 1
     assert commit.rolled_back[0].deleted
     check_at_rest(table._opened)
+
+
+@needs_sources
+def test_a_first_write_that_is_refused_makes_no_table_and_a_corrected_one_does(sources, path):
+    without_key = sources.range(3).selectExpr("cast(NULL AS string) id", "'c0' city", "id ts")
+    with pytest.raises(Exception, match="key"):
+        save(without_key, path, KEYS | BULK)
+    assert not holdfast.table_exists(path)
+
+    save(trips(sources, 0, 3), path, KEYS | BULK | {"hoodie.datasource.write.recordkey.field": "ts"})
+
+    assert holdfast.open_table(path).settings.record_key == ("ts",)
+    assert load(sources, path).count() == 3
+
+
+def test_a_load_in_one_pass_that_meets_a_bad_row_makes_no_table(spark, path):
+    without_key = spark.range(3).selectExpr("cast(NULL AS string) id", "'c0' city", "id ts")
+    with pytest.raises(InvalidRequest):
+        holdfast.write(without_key, path, KEYS | BULK)
+    assert not holdfast.table_exists(path)
+
+    corrected = KEYS | BULK | {"hoodie.datasource.write.recordkey.field": "ts"}
+    commit = holdfast.write(trips(spark, 0, 3), path, corrected, mode="ignore")
+
+    assert commit.records_written == 3
+
+
+@needs_sources
+def test_a_numbered_write_that_comes_again_passes_its_rows_over(sources, path):
+    numbered = KEYS | BULK | {"txnAppId": "nightly", "txnVersion": "7"}
+    save(trips(sources, 0, 3), path, numbered)
+    save(trips(sources, 0, 3), path, numbered)
+
+    assert load(sources, path).count() == 3
+    assert len(holdfast.open_table(path).timeline()) == 1
+
+
+def test_a_batch_of_a_stream_that_is_retried_is_inserted_once(spark, path, tmp_path):
+    """The process dies after the commit and before Spark notes the batch, which it then hands over again."""
+    trips(spark, 0, 3).write.json(str(tmp_path / "in"))
+    table = holdfast.create_table(path, name="trips", record_key="id", partition_by="city")
+    stream = spark.readStream.schema("id string, city string, ts long, fare double").json(
+        str(tmp_path / "in")
+    )
+    commits = []
+
+    def insert(frame, number):
+        commits.append(table.insert(frame, idempotency=("rides", number)))
+        if len(commits) == 1:
+            raise RuntimeError("the process died")
+
+    def run():
+        writer = stream.writeStream.foreachBatch(insert).option("checkpointLocation", str(tmp_path / "state"))
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+
+    with pytest.raises(Exception, match="the process died"):
+        run()
+    run()
+
+    assert [commit.repeated for commit in commits] == [False, True]
+    assert commits[0].instant == commits[1].instant
+    assert table.to_arrow().num_rows == 3

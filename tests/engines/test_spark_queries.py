@@ -1,10 +1,17 @@
 """The Spark engine answers from the same routing as DuckDB, with the same rows."""
 
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from harness.serving import ORDERS, Tables, code_of, orders, rows_of
-from holdfast.push.broker import Broker
-from holdfast.push.routing import Router
+from holdfast.model.segment import Segment
+from holdfast.push.queries.broker import Broker
+from holdfast.push.queries.routing import Router
 from holdfast.storage.local import LocalStore
 
 pytestmark = pytest.mark.spark
@@ -18,12 +25,14 @@ def tables(tmp_path):
 
 
 @pytest.fixture
-def broker(tables, spark):
+def broker(tables, spark, readers):
     from holdfast.engines.spark.queries import SparkEngine
+    from holdfast.engines.spark.watched import WatchedSession
 
+    watched = WatchedSession(lambda: spark)
     router = Router(tables.catalog, broker="b")
     router.start()
-    yield Broker(router, SparkEngine(spark, LocalStore(str(tables.folder))))
+    yield Broker(router, SparkEngine(watched, LocalStore(str(tables.folder)), readers), readers=readers)
     router.close()
 
 
@@ -79,3 +88,38 @@ def test_segments_with_other_columns_or_types_are_read_with_the_rest(tables, bro
     broker.router.refresh()
 
     assert rows_of(broker.answer(query, PATIENT)) == [[1, "Oslo"], [2, "Oslo"], [4, "Oslo"]]
+
+
+@pytest.mark.parametrize("folder", ["plain", "a[b]", "{a,b}", "a*?"])
+def test_the_folder_of_the_segments_is_no_pattern(tmp_path, folder):
+    """Spark takes every path for one."""
+    from holdfast.engines.spark.queries import SparkEngine
+
+    engine = SparkEngine(None, LocalStore(str(tmp_path / folder)), None)
+    stored = Segment(name="a", crc=1, docs=1, size_bytes=1, uri="orders/a__1.parquet")
+    elsewhere = replace(stored, uri=f"file://{tmp_path}/{folder}/b.parquet")
+
+    escaped = "".join(f"\\{one}" if one in "[]{}*?" else one for one in folder)
+    assert engine._uri(stored) == f"file://{tmp_path}/{escaped}/orders/a__1.parquet"
+    assert engine._uri(elsewhere) == f"file://{tmp_path}/{escaped}/b.parquet"
+
+
+def test_honest_load_leaves_the_engine_alone_and_what_never_ends_does_not():
+    """On two cores: long queries on both, beside looks; then a stuck task, which leaves one of them free."""
+    program = Path(__file__).with_name("watched_queries.py")
+    ran = subprocess.run(
+        [sys.executable, str(program), "local[2]"], stdout=subprocess.PIPE, text=True, timeout=500, check=True
+    )
+
+    told = json.loads(ran.stdout)
+    anew = {"goes_on": True, "replaced": True, "answers": 3, "well": True}
+    assert told["busy"] == {
+        "longer_than_patience": True,
+        "stopped_is_gone": True,
+        "answered": True,
+        "was_well": True,
+        "same": True,
+    }
+    assert told["stuck"] == anew
+    assert told["planned"] == anew
+    assert told["silent"] == anew

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.evolutions import SCHEMAS, evolved, rows_of, widened
-from holdfast.files.conform import conformed
+from holdfast.files.conform import conform_rows
 
 NARROW = pa.struct([("x", pa.int32())])
 WIDE = pa.struct([("y", pa.string()), ("x", pa.int64())])
@@ -22,7 +22,7 @@ def expected(rows, schema):
 
 def check(rows, schema):
     """Conform, and compare every value; the columns must be sound Arrow of exactly the asked types."""
-    found = conformed(rows, schema)
+    found = conform_rows(rows, schema)
     found.validate(full=True)
     assert type(found) is type(rows)
     assert found.schema.equals(schema, check_metadata=True)
@@ -78,7 +78,7 @@ def test_what_lies_beneath_a_null_does_not_come_to_light():
     )
     rows = pa.table({"s": hidden, "l": hidden_list})
 
-    found = conformed(rows, pa.schema([("s", WIDE), ("l", lists(WIDE))]))
+    found = conform_rows(rows, pa.schema([("s", WIDE), ("l", lists(WIDE))]))
 
     one, three = {"y": None, "x": 1}, {"y": None, "x": 3}
     assert found.to_pylist() == [{"s": one, "l": [one]}, {"s": None, "l": None}, {"s": three, "l": [three]}]
@@ -87,7 +87,7 @@ def test_what_lies_beneath_a_null_does_not_come_to_light():
 def test_a_struct_that_gains_a_field_is_not_null():
     rows = pa.table({"s": pa.array([{"x": None}, None], NARROW)})
 
-    found = conformed(rows, pa.schema([("s", WIDE)]))
+    found = conform_rows(rows, pa.schema([("s", WIDE)]))
 
     assert found.to_pylist() == [{"s": {"y": None, "x": None}}, {"s": None}]
 
@@ -108,7 +108,7 @@ def test_lists_of_every_layout_become_plain_ones(layout):
     schema = pa.schema([("c", lists(pa.int32()))])
 
     for part in (rows, rows.slice(1), rows.slice(2, 1)):
-        found = conformed(part, schema)
+        found = conform_rows(part, schema)
         found.validate(full=True)
         assert found["c"].type.value_field.name == "element"
         assert found.to_pylist() == part.to_pylist()
@@ -124,7 +124,7 @@ def test_dictionaries_and_narrow_types_become_what_is_stored():
     )
     schema = pa.schema([("t", pa.timestamp("us")), ("n", pa.int32()), ("d", pa.string())])
 
-    assert conformed(rows, schema).to_pydict() == {
+    assert conform_rows(rows, schema).to_pydict() == {
         "t": rows["t"].cast(pa.timestamp("us")).to_pylist(),
         "n": [1, 2, 3],
         "d": ["a", None, "a"],
@@ -142,13 +142,13 @@ def test_dictionaries_and_narrow_types_become_what_is_stored():
 )
 def test_a_value_that_does_not_fit_is_an_error(value, found, wanted):
     with pytest.raises(pa.ArrowException):
-        conformed(pa.table({"c": pa.array([value], found)}), pa.schema([("c", wanted)]))
+        conform_rows(pa.table({"c": pa.array([value], found)}), pa.schema([("c", wanted)]))
 
 
 def test_large_integers_are_rounded_and_floats_keep_their_digits():
     rows = pa.table({"i": pa.array([2**53 + 1]), "f": pa.array([1.1], pa.float32())})
 
-    found = conformed(rows, pa.schema([("i", pa.float64()), ("f", pa.float64())]))
+    found = conform_rows(rows, pa.schema([("i", pa.float64()), ("f", pa.float64())]))
 
     assert found.to_pylist() == [{"i": float(2**53), "f": 1.1}]
 
@@ -157,13 +157,13 @@ def test_columns_that_fit_are_passed_on_without_a_copy():
     kept = pa.array(range(1000))
     rows = pa.table({"a": kept, "b": pa.array(range(1000), pa.int32())})
 
-    found = conformed(rows, pa.schema([("b", pa.int64()), ("a", pa.int64()), ("c", pa.string())]))
+    found = conform_rows(rows, pa.schema([("b", pa.int64()), ("a", pa.int64()), ("c", pa.string())]))
 
-    assert conformed(rows, rows.schema) is rows
+    assert conform_rows(rows, rows.schema) is rows
     assert found["a"].chunk(0).buffers()[1].address == kept.buffers()[1].address
 
 
 def test_rows_without_any_of_the_columns_are_as_many_rows_of_nulls():
     rows = pa.table({"a": [1, 2, 3]})
 
-    assert conformed(rows, pa.schema([("z", WIDE)])).to_pylist() == [{"z": None}] * 3
+    assert conform_rows(rows, pa.schema([("z", WIDE)])).to_pylist() == [{"z": None}] * 3

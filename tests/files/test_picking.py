@@ -5,7 +5,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.files.picking import picked, picked_rows
+from holdfast.files.picking import pick, pick_rows
 
 
 @settings(deadline=None)
@@ -21,7 +21,7 @@ def test_values_are_those_at_the_positions_in_their_order(lengths, places, at_on
     column = pa.chunked_array([pa.array([{"x": str(n)} for n in range(*span)], kind) for span in spans], kind)
     positions = np.array([int(place * ends[-1]) for place in places if ends[-1]], dtype=np.int64)
 
-    found = picked(column, positions, at_once=at_once)
+    found = pick(column, positions, at_once=at_once)
 
     assert found.to_pylist() == [{"x": str(position)} for position in positions]
     assert found.type == column.type
@@ -33,7 +33,7 @@ def test_rows_are_picked_from_more_text_than_one_array_can_hold():
     assert rows["text"].nbytes > 2**31
     allocated = pa.total_allocated_bytes()
 
-    found = picked_rows(rows, np.array([2399, 0, 1200]))
+    found = pick_rows(rows, np.array([2399, 0, 1200]))
 
     assert found["number"].to_pylist() == [2399, 0, 1200]
     assert found["text"].num_chunks == 1

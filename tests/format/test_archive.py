@@ -6,11 +6,12 @@ import struct
 
 import pytest
 
+from harness.cleaning import clean
 from harness.world import memory_world, rows, table_of
 from holdfast.config.cleaning import CleanSettings
 from holdfast.config.write import WriteSettings
 from holdfast.format.archive import ArchivedFile, decode_archive, encode_archive
-from holdfast.format.avro import encode_record, parsed
+from holdfast.format.avro import compile_schema, encode_record
 from holdfast.format.cleans import decode_clean_metadata, decode_clean_plan
 from holdfast.format.commits import decode_commit
 from holdfast.format.log_blocks import MAGIC, BlockHeader, BlockType, LogBlock, decode_blocks, encode_block
@@ -18,8 +19,7 @@ from holdfast.format.malformed import Malformed
 from holdfast.format.rollbacks import decode_rollback_metadata
 from holdfast.model.instant import Action, InstantTime, State
 from holdfast.model.names import META_FOLDER, parse_instant_file
-from holdfast.services.clean import clean
-from holdfast.services.undo import undo
+from holdfast.services.rollback.undo import undo
 
 T = InstantTime("20240707001301554")
 COMMIT = b'{"partitionToWriteStats":{},"compacted":false,"extraMetadata":{},"operationType":"UPSERT"}'
@@ -127,7 +127,7 @@ def _entry_of_the_first_releases(**values):
             {"name": "actionType", "type": ["null", "string"]},
         ],
     }
-    record = encode_record(parsed(schema), values)
+    record = encode_record(compile_schema(schema), values)
     content = struct.pack(">iii", 1, 1, len(record)) + record
     return encode_block(
         LogBlock(BlockType.AVRO_DATA, content, {2: json.dumps(schema).encode(), 0: T.encode()})

@@ -6,8 +6,23 @@ import time
 import fastavro
 import pytest
 
-from holdfast.format.avro import STRING, array_of, decode_container, encode_container, map_of, optional
+from holdfast.format.avro import decode_container, encode_container
 from holdfast.format.malformed import Malformed
+
+STRING = {"type": "string", "avro.java.string": "String"}
+
+
+def map_of(values):
+    return {"type": "map", "values": values, "avro.java.string": "String"}
+
+
+def array_of(items):
+    return {"type": "array", "items": items}
+
+
+def optional(name, kind):
+    return {"name": name, "type": ["null", kind], "default": None}
+
 
 POINT = {"type": "record", "name": "Point", "fields": [{"name": "x", "type": "double"}]}
 SCHEMA = {

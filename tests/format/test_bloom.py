@@ -19,8 +19,8 @@ from holdfast.format.bloom import (
     build_bloom,
     decode_bloom,
     encode_bloom,
-    extended_bloom,
-    filled_bloom,
+    extend_bloom,
+    fill_bloom,
 )
 from holdfast.format.malformed import Malformed
 
@@ -86,7 +86,7 @@ def test_filters_have_exactly_the_bits_that_hudi_wrote(hudi_fixture, name):
             footer[b"org.apache.hudi.bloomfilter"].decode(), footer[b"hoodie_bloom_filter_type_code"].decode()
         )
         keys = pq.read_table(file, columns=["_hoodie_record_key"])["_hoodie_record_key"]
-        ours = filled_bloom(keys, shape=stored.shape)
+        ours = fill_bloom(keys, shape=stored.shape)
 
         assert stored.shape == HUDI_DEFAULT
         assert stored.newest_row_keys == ours.newest_row_keys == len(keys)
@@ -111,7 +111,7 @@ def test_encoding_a_decoded_footer_gives_the_same_text(hudi_fixture, name):
 def test_keys_of_any_length_and_script_set_the_bits_of_the_reference(keys, bits, hashes):
     shape = BloomShape(bits, hashes)
 
-    bloom = filled_bloom([pa.array(keys)], shape=shape)
+    bloom = fill_bloom([pa.array(keys)], shape=shape)
 
     expected = set().union(*(reference_positions(key.encode(), shape) for key in keys))
     assert set_positions(bloom.rows[0]) == expected
@@ -125,7 +125,7 @@ def test_keys_of_any_length_and_script_set_the_bits_of_the_reference(keys, bits,
 )
 def test_a_look_up_answers_as_the_reference_does(added, asked, bits):
     shape = BloomShape(bits, hashes=4)
-    bloom = filled_bloom([pa.array(added, pa.string())], shape=shape)
+    bloom = fill_bloom([pa.array(added, pa.string())], shape=shape)
 
     answers = bloom.might_contain(pa.array(asked))
 
@@ -136,10 +136,10 @@ def test_a_look_up_answers_as_the_reference_does(added, asked, bits):
 def test_slices_and_many_chunks_give_the_filter_of_the_whole():
     keys = pa.array(["not this"] + [f"{'ä' * (number % 9)}key-{number}" for number in range(70_000)])
     shape = BloomShape(bits=500_009, hashes=5)
-    whole = filled_bloom([pa.array(keys[1:].to_pylist())], shape=shape)
+    whole = fill_bloom([pa.array(keys[1:].to_pylist())], shape=shape)
 
     pieces = pa.chunked_array([keys.slice(1, 7), keys.slice(8, 0), keys.slice(8)])
-    pieced = filled_bloom(pieces, shape=shape)
+    pieced = fill_bloom(pieces, shape=shape)
 
     assert np.array_equal(pieced.rows[0], whole.rows[0])
     assert pieced.newest_row_keys == 70_000
@@ -150,16 +150,16 @@ def test_large_strings_hash_like_strings():
     keys = pa.array(["a", "bcd", "straße-77"])
     shape = BloomShape(bits=999, hashes=3)
 
-    large = filled_bloom([keys.cast(pa.large_string())], shape=shape)
+    large = fill_bloom([keys.cast(pa.large_string())], shape=shape)
 
-    assert np.array_equal(large.rows[0], filled_bloom([keys], shape=shape).rows[0])
+    assert np.array_equal(large.rows[0], fill_bloom([keys], shape=shape).rows[0])
 
 
 def test_long_keys_that_fill_several_pieces_are_all_added():
     keys = pa.array([f"{number}" * 1200 for number in range(1000, 2200)] + ["short"])
     shape = BloomShape(bits=99_991, hashes=2)
 
-    bloom = filled_bloom([keys], shape=shape)
+    bloom = fill_bloom([keys], shape=shape)
 
     assert keys.nbytes > 5_000_000
     expected = set().union(
@@ -183,11 +183,11 @@ def test_absent_keys_are_found_about_as_often_as_promised():
 def test_an_extended_filter_is_the_one_built_from_all_keys():
     old = pa.array([f"old-{number}" for number in range(2000)])
     new = pa.chunked_array([[f"new-{number}" for number in range(300)], [], ["straße"]])
-    text = encode_bloom(filled_bloom([old], shape=BloomShape(bits=28_757, hashes=10)))
+    text = encode_bloom(fill_bloom([old], shape=BloomShape(bits=28_757, hashes=10)))
 
-    extended = decode_bloom(extended_bloom(text, new, type_code=DYNAMIC), DYNAMIC)
+    extended = decode_bloom(extend_bloom(text, new, type_code=DYNAMIC), DYNAMIC)
 
-    whole = filled_bloom([old, *new.chunks], shape=BloomShape(bits=28_757, hashes=10))
+    whole = fill_bloom([old, *new.chunks], shape=BloomShape(bits=28_757, hashes=10))
     assert np.array_equal(extended.rows[0], whole.rows[0])
     assert (extended.row_capacity, extended.newest_row_keys) == (2000, 2301)
 
@@ -195,7 +195,7 @@ def test_an_extended_filter_is_the_one_built_from_all_keys():
 def test_a_filter_without_new_keys_stays_as_it_is():
     text = build_bloom([pa.array(["a", "b"])], false_positive_rate=0.01)
 
-    assert extended_bloom(text, [], type_code=DYNAMIC) == text
+    assert extend_bloom(text, [], type_code=DYNAMIC) == text
 
 
 def test_a_filter_is_extended_up_to_a_quarter_beyond_its_capacity_and_no_further():
@@ -203,7 +203,7 @@ def test_a_filter_is_extended_up_to_a_quarter_beyond_its_capacity_and_no_further
     text = build_bloom([pa.array([f"old-{number}" for number in range(4000)])], false_positive_rate=0.001)
     steps = 0
 
-    while (longer := extended_bloom(text, [step_keys(steps)], type_code=DYNAMIC)) is not None:
+    while (longer := extend_bloom(text, [step_keys(steps)], type_code=DYNAMIC)) is not None:
         text, steps = longer, steps + 1
 
     bloom = decode_bloom(text, DYNAMIC)
@@ -220,22 +220,22 @@ def step_keys(step):
 
 def test_new_keys_go_into_the_newest_row_of_a_dynamic_filter():
     shape = BloomShape(bits=9999, hashes=5)
-    first, second = (filled_bloom([pa.array([key])], shape=shape).rows[0] for key in "ab")
+    first, second = (fill_bloom([pa.array([key])], shape=shape).rows[0] for key in "ab")
     text = encode_bloom(BloomFilter(shape, (first, second), row_capacity=2, newest_row_keys=1))
 
-    extended = decode_bloom(extended_bloom(text, [pa.array(["c"])], type_code=DYNAMIC), DYNAMIC)
+    extended = decode_bloom(extend_bloom(text, [pa.array(["c"])], type_code=DYNAMIC), DYNAMIC)
 
     assert np.array_equal(extended.rows[0], first)
-    assert np.array_equal(extended.rows[1], filled_bloom([pa.array(["b", "c"])], shape=shape).rows[0])
+    assert np.array_equal(extended.rows[1], fill_bloom([pa.array(["b", "c"])], shape=shape).rows[0])
     assert extended.newest_row_keys == 2
-    assert extended_bloom(text, [pa.array(["c", "d"])], type_code=DYNAMIC) is None
+    assert extend_bloom(text, [pa.array(["c", "d"])], type_code=DYNAMIC) is None
 
 
 def test_a_filter_that_does_not_say_how_full_it_is_cannot_be_extended():
     text = simple_text(hashes=3, bits=999, content=bytes(125))
 
-    assert extended_bloom(text, [pa.array(["a"])], type_code=None) is None
-    assert extended_bloom(text, [], type_code="SIMPLE") is None
+    assert extend_bloom(text, [pa.array(["a"])], type_code=None) is None
+    assert extend_bloom(text, [], type_code="SIMPLE") is None
 
 
 def test_filters_that_hudi_wrote_can_be_extended(hudi_fixture):
@@ -243,7 +243,7 @@ def test_filters_that_hudi_wrote_can_be_extended(hudi_fixture):
         text = pq.read_metadata(file).metadata[b"org.apache.hudi.bloomfilter"].decode()
         keys = pq.read_table(file, columns=["_hoodie_record_key"])["_hoodie_record_key"].combine_chunks()
 
-        extended = decode_bloom(extended_bloom(text, [pa.array(["new"])], type_code=DYNAMIC), DYNAMIC)
+        extended = decode_bloom(extend_bloom(text, [pa.array(["new"])], type_code=DYNAMIC), DYNAMIC)
 
         assert extended.might_contain(pa.concat_arrays([keys, pa.array(["new"])])).all()
         assert extended.newest_row_keys == len(keys) + 1
@@ -300,7 +300,7 @@ def dynamic_text(*, rows=2, row_bits=16, cut=0):
 @pytest.mark.parametrize("type_code", ["SIMPLE", None])
 def test_a_simple_filter_is_one_row_after_its_header(type_code):
     shape = BloomShape(bits=999, hashes=3)
-    row = filled_bloom([pa.array(["a", "bc"])], shape=shape).rows[0]
+    row = fill_bloom([pa.array(["a", "bc"])], shape=shape).rows[0]
 
     bloom = decode_bloom(simple_text(hashes=3, bits=999, content=row.tobytes()), type_code)
 
@@ -311,8 +311,8 @@ def test_a_simple_filter_is_one_row_after_its_header(type_code):
 def test_a_key_in_any_row_of_a_dynamic_filter_is_found():
     shape = BloomShape(bits=9999, hashes=5)
     header = struct.pack(">iiBi", -1, 5, 1, 9999)
-    first = filled_bloom([pa.array(["a", "b"])], shape=shape).rows[0].tobytes()
-    second = filled_bloom([pa.array(["c"])], shape=shape).rows[0].tobytes()
+    first = fill_bloom([pa.array(["a", "b"])], shape=shape).rows[0].tobytes()
+    second = fill_bloom([pa.array(["c"])], shape=shape).rows[0].tobytes()
     content = header + struct.pack(">iii", 2, 1, 2) + header + first + header + second
 
     bloom = decode_bloom(base64.b64encode(content).decode(), DYNAMIC)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from harness.evolutions import NUMBERS, SCHEMAS, evolved, incoming
 from holdfast.errors import SchemaMismatch
-from holdfast.format.evolution import evolved_schema, stored_form
+from holdfast.format.evolution import evolve_schema, schema_in_file
 from holdfast.format.schemas import storable_schema
 
 ID = ("id", pa.int64())
@@ -56,13 +56,13 @@ def test_every_legal_evolution_is_reached_and_then_stays(data, lacks_columns):
     wanted = data.draw(evolved(existing))
     found = data.draw(incoming(existing, wanted, lacks_columns=lacks_columns))
 
-    result = evolved_schema(existing, found, fill_missing=lacks_columns)
+    result = evolve_schema(existing, found, fill_missing=lacks_columns)
 
     assert unordered(pa.struct(list(result))) == unordered(pa.struct(list(wanted)))
     assert result.names[: len(existing)] == existing.names
-    assert evolved_schema(result, found, fill_missing=lacks_columns) == result
-    assert evolved_schema(result, result, fill_missing=False) == result
-    assert evolved_schema(result, existing, fill_missing=True) == result
+    assert evolve_schema(result, found, fill_missing=lacks_columns) == result
+    assert evolve_schema(result, result, fill_missing=False) == result
+    assert evolve_schema(result, existing, fill_missing=True) == result
     assert storable_schema(result) == result
 
 
@@ -72,11 +72,11 @@ def test_files_hold_what_their_own_schema_has_of_the_wanted_columns(data):
     older = data.draw(SCHEMAS)
     wanted = data.draw(evolved(older))
 
-    form = stored_form(wanted, older)
+    form = schema_in_file(wanted, older)
 
     assert list(form)[: len(older)] == list(older)
     assert list(form)[len(older) :] == list(wanted)[len(older) :]
-    assert stored_form(wanted, wanted) == wanted
+    assert schema_in_file(wanted, wanted) == wanted
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
@@ -84,7 +84,7 @@ def test_new_fields_come_after_the_existing_ones(depth):
     existing, found = structs(b=pa.int32(), a=pa.int32()), structs(z=pa.string(), a=pa.int32(), b=pa.int32())
     expected = structs(b=pa.int32(), a=pa.int32(), z=pa.string())
 
-    result = evolved_schema(
+    result = evolve_schema(
         pa.schema([ID, ("c", wrapped(existing)[depth])]),
         pa.schema([("new", pa.date32()), ("c", wrapped(found)[depth]), ID]),
         fill_missing=False,
@@ -99,7 +99,7 @@ def test_new_fields_come_after_the_existing_ones(depth):
 def test_numbers_become_the_wider_of_the_two(existing, found, depth):
     wider = NUMBERS[max(NUMBERS.index(existing), NUMBERS.index(found))]
 
-    result = evolved_schema(
+    result = evolve_schema(
         pa.schema([("c", wrapped(existing)[depth])]),
         pa.schema([("c", wrapped(found)[depth])]),
         fill_missing=False,
@@ -115,10 +115,10 @@ def test_a_missing_column_is_refused_unless_it_is_to_be_filled(depth):
     found = pa.schema([("c", wrapped(less)[depth])])
 
     with pytest.raises(SchemaMismatch, match=r"set\.null\.for\.missing\.columns") as refused:
-        evolved_schema(existing, found, fill_missing=False)
+        evolve_schema(existing, found, fill_missing=False)
 
     assert refused.value.facts == {"column": f"{depth}.y", "found": "missing", "expected": "string"}
-    assert evolved_schema(existing, found, fill_missing=True) == existing
+    assert evolve_schema(existing, found, fill_missing=True) == existing
 
 
 @pytest.mark.parametrize("fill_missing", [False, True])
@@ -147,7 +147,7 @@ def test_a_missing_column_is_refused_unless_it_is_to_be_filled(depth):
 )
 def test_any_other_change_is_refused_by_its_path(found, expected, depth, fill_missing):
     with pytest.raises(SchemaMismatch, match="do not fit") as refused:
-        evolved_schema(
+        evolve_schema(
             pa.schema([ID, ("c", wrapped(expected)[depth])]),
             pa.schema([ID, ("c", wrapped(found)[depth])]),
             fill_missing=fill_missing,
@@ -160,7 +160,7 @@ def test_a_column_that_hudi_stores_in_another_way_is_not_filled():
     milliseconds = pa.schema([ID, ("c", structs(t=pa.timestamp("ms", "UTC")))])
 
     with pytest.raises(SchemaMismatch) as refused:
-        evolved_schema(milliseconds, pa.schema([ID]), fill_missing=True)
+        evolve_schema(milliseconds, pa.schema([ID]), fill_missing=True)
 
     assert refused.value.facts["column"] == "c.t"
     assert refused.value.facts["expected"] == "timestamp[ms, tz=UTC]"
@@ -171,7 +171,7 @@ def test_a_new_name_may_not_differ_from_an_existing_one_in_case_alone(depth):
     lower, both = structs(x=pa.int32()), structs(x=pa.int32(), X=pa.int32())
 
     with pytest.raises(SchemaMismatch, match="upper and lower case") as refused:
-        evolved_schema(
+        evolve_schema(
             pa.schema([("c", wrapped(lower)[depth])]),
             pa.schema([("c", wrapped(both)[depth])]),
             fill_missing=False,
@@ -182,7 +182,7 @@ def test_a_new_name_may_not_differ_from_an_existing_one_in_case_alone(depth):
 
 def test_another_case_is_another_column_and_refused():
     with pytest.raises(SchemaMismatch):
-        evolved_schema(pa.schema([ID]), pa.schema([("ID", pa.int64())]), fill_missing=True)
+        evolve_schema(pa.schema([ID]), pa.schema([("ID", pa.int64())]), fill_missing=True)
 
 
 def test_the_form_of_older_files_has_their_numbers_and_their_nested_fields():
@@ -207,7 +207,7 @@ def test_the_form_of_older_files_has_their_numbers_and_their_nested_fields():
         ]
     )
 
-    assert stored_form(wanted, stored) == pa.schema(
+    assert schema_in_file(wanted, stored) == pa.schema(
         [
             ("n", pa.int32()),
             ("new", structs(x=pa.int32())),

@@ -12,7 +12,7 @@ from holdfast.format.parquet_footer import (
     decode_footer,
     encode_footer,
     footer_size,
-    moved_chunk,
+    move_chunk,
     same_leaf,
 )
 from holdfast.format.thrift import (
@@ -114,7 +114,7 @@ def test_a_moved_chunk_points_into_its_new_place_and_nowhere_else(use_dictionary
     footer = footer_of(content)
     (group,) = footer.row_groups
 
-    moved = moved_chunk(group.chunks[0], 1000)
+    moved = move_chunk(group.chunks[0], 1000)
     written = encode_footer(footer, [replace(group, chunks=(moved,))], {})
 
     file = pq.read_metadata(io.BytesIO(b"PAR1" + bytes(2000) + written))

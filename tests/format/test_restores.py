@@ -29,7 +29,7 @@ ROLLBACK = RollbackMetadata(
     time_taken_ms=195,
     total_files_deleted=1,
     commits=(NEWEST,),
-    partitions=(RolledBackPartition("city=köln", (FILE,)),),
+    by_partition={"city=köln": RolledBackPartition("city=köln", (FILE,))},
     instants=INSTANTS[:1],
 )
 METADATA = RestoreMetadata(
@@ -202,7 +202,7 @@ _ROLLBACKS = st.builds(
     time_taken_ms=st.integers(0, 2**62),
     total_files_deleted=st.integers(0, 2**31 - 1),
     commits=st.lists(_TIME, max_size=2).map(tuple),
-    partitions=_PARTITIONS.map(tuple),
+    by_partition=_PARTITIONS.map(lambda found: {each.partition: each for each in found}),
     instants=_INSTANTS,
 )
 

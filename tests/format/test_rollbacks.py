@@ -24,8 +24,7 @@ LOG_FILE = "file:/lake/trips/.b-0_20250126040823628.log.1_0-33-43"
 COMMAND_FILE = "file:/lake/trips/.b-0_20250126040823628.log.2_1-0-1"
 
 PLAN = RollbackPlan(
-    TARGET,
-    Action.DELTACOMMIT,
+    RolledBackInstant(TARGET, Action.DELTACOMMIT),
     (
         RollbackRequest("", files=(BASE_FILE,)),
         RollbackRequest("", "b-0", "20250126040823628", log_blocks={LOG_FILE: 11828}),
@@ -36,10 +35,10 @@ METADATA = RollbackMetadata(
     time_taken_ms=195,
     total_files_deleted=1,
     commits=(TARGET,),
-    partitions=(
-        RolledBackPartition("", (BASE_FILE,), (), {COMMAND_FILE: 105}, {LOG_FILE: 11828}),
-        RolledBackPartition("city=köln", (), ("/lake/trips/city=köln/x.parquet",)),
-    ),
+    by_partition={
+        "": RolledBackPartition("", (BASE_FILE,), (), {COMMAND_FILE: 105}, {LOG_FILE: 11828}),
+        "city=köln": RolledBackPartition("city=köln", (), ("/lake/trips/city=köln/x.parquet",)),
+    },
     instants=(RolledBackInstant(TARGET, Action.DELTACOMMIT),),
 )
 
@@ -140,8 +139,10 @@ def test_nulls_in_a_plan_of_hudi_mean_nothing_to_do():
         written_by_hudi(HUDI_PLAN, {"instantToRollback": instant, "RollbackRequests": [request]})
     )
 
-    assert without_requests == RollbackPlan(TARGET, Action.DELTACOMMIT, ())
-    assert with_nulls == RollbackPlan(TARGET, Action.DELTACOMMIT, (RollbackRequest("p", files=("/a",)),))
+    assert without_requests == RollbackPlan(RolledBackInstant(TARGET, Action.DELTACOMMIT), ())
+    assert with_nulls == RollbackPlan(
+        RolledBackInstant(TARGET, Action.DELTACOMMIT), (RollbackRequest("p", files=("/a",)),)
+    )
 
 
 @pytest.mark.parametrize(
@@ -159,7 +160,7 @@ def test_a_plan_whose_target_is_not_an_instant_is_refused(instant):
 
 def test_a_plan_keeps_many_files_in_order():
     files = tuple(f"/lake/trips/{number}.parquet" for number in range(20_000))
-    plan = RollbackPlan(TARGET, Action.COMMIT, (RollbackRequest("p", files=files),))
+    plan = RollbackPlan(RolledBackInstant(TARGET, Action.COMMIT), (RollbackRequest("p", files=files),))
 
     assert decode_rollback_plan(encode_rollback_plan(plan)).requests[0].files == files
 

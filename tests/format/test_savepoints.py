@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from harness.hudi_avro import read_by_hudi, written_by_hudi
 from holdfast.format.avro import encode_container
 from holdfast.format.malformed import Malformed
-from holdfast.format.rollbacks import RollbackPlan, encode_rollback_plan
-from holdfast.format.savepoints import SavepointMetadata, decode_savepoint, encode_savepoint
+from holdfast.format.rollbacks import RollbackPlan, RolledBackInstant, encode_rollback_plan
+from holdfast.format.savepoints import decode_savepoint, encode_savepoint, savepoint_of
 from holdfast.model.instant import Action, InstantTime
 
-SAVEPOINT = SavepointMetadata(
+SAVEPOINT = savepoint_of(
     user="ada",
     at_ms=1_737_864_506_878,
     comment="before the April backfill",
@@ -83,7 +83,7 @@ def test_a_savepoint_of_hudi_is_read():
 
 
 def test_the_bytes_of_a_savepoint_are_those_the_format_prescribes():
-    content = encode_savepoint(SavepointMetadata("u", 1, "c", {"p": ("f",)}))
+    content = encode_savepoint(savepoint_of("u", 1, "c", {"p": ("f",)}))
 
     embedded = json.loads(fastavro.reader(io.BytesIO(content)).metadata["avro.schema"])
     sync = content[-16:]
@@ -109,7 +109,7 @@ def test_fields_of_a_later_release_are_ignored():
 
 def test_a_savepoint_keeps_many_files_in_order():
     names = tuple(f"{number}.parquet" for number in range(20_000))
-    many = SavepointMetadata("", 0, "", {"p": names})
+    many = savepoint_of("", 0, "", {"p": names})
 
     assert decode_savepoint(encode_savepoint(many)).files["p"] == names
 
@@ -128,7 +128,7 @@ _TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
     files=st.dictionaries(_TEXT, st.lists(_TEXT, max_size=4).map(tuple), max_size=4),
 )
 def test_any_savepoint_is_read_back_by_us_and_by_hudi(user, at_ms, comment, files):
-    savepoint = SavepointMetadata(user, at_ms, comment, files)
+    savepoint = savepoint_of(user, at_ms, comment, files)
 
     content = encode_savepoint(savepoint)
 
@@ -142,7 +142,7 @@ def test_any_savepoint_is_read_back_by_us_and_by_hudi(user, at_ms, comment, file
 
 
 def test_a_rollback_plan_is_not_taken_for_a_savepoint():
-    plan = RollbackPlan(InstantTime("20250126040826878"), Action.COMMIT, ())
+    plan = RollbackPlan(RolledBackInstant(InstantTime("20250126040826878"), Action.COMMIT), ())
 
     with pytest.raises(Malformed, match="savepoint"):
         decode_savepoint(encode_rollback_plan(plan))

@@ -429,11 +429,18 @@ def test_paths_name_elements_of_lists_and_values_of_maps():
     assert refused.value.facts["column"] == "a.element.value.b"
 
 
-@pytest.mark.parametrize("name", ["", "1st", "a-b", "a b", "größe", "a.b", "x\n", "١"])
+@pytest.mark.parametrize("name", ["", "1st", "a-b", "a b", "a.b", "x\n", "١", "a²", "a𝒳", "a\u0301"])
 def test_names_that_avro_does_not_allow_are_refused(name):
     for schema in (pa.schema([(name, pa.int32())]), pa.schema([("s", pa.struct([(name, pa.int32())]))])):
         with pytest.raises(SchemaMismatch, match="Avro does not allow"):
             storable_schema(schema)
+
+
+@pytest.mark.parametrize("name", ["größe", "名前", "_é", "цена_1", "ا١"])
+def test_names_with_letters_of_any_script_are_stored_as_hudi_does(name):
+    schema = pa.schema([(name, pa.int32()), ("s", pa.struct([(name, pa.int32())]))])
+
+    assert arrow_schema(avro_schema(storable_schema(schema), table_name="t")) == schema
 
 
 def test_names_that_differ_only_in_case_are_refused():

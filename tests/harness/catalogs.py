@@ -5,8 +5,9 @@ from dataclasses import replace
 from holdfast.config.push import parse_table
 from holdfast.config.push_schema import parse_schema
 from holdfast.model.lineage import EntryState, LineageEntry
-from holdfast.push.catalog import Catalog
-from holdfast.push.paths import (
+from holdfast.model.segment import Segment
+from holdfast.push.state.catalog import Catalog
+from holdfast.push.state.records import (
     config_path,
     external_view_path,
     ideal_state_path,
@@ -14,7 +15,6 @@ from holdfast.push.paths import (
     push_state_path,
     segment_path,
 )
-from holdfast.push.segments import Segment
 
 TABLE = "orders_OFFLINE"
 SCHEMA = {"schemaName": "orders", "dimensionFieldSpecs": [{"name": "city", "dataType": "STRING"}]}

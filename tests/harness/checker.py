@@ -6,11 +6,12 @@ Numbers are those of docs/internals/invariants.md.
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from collections.abc import Mapping
+
+import pyarrow as pa
 
 from harness.faults import RememberingStore
 from harness.world import Row, row_list
-from holdfast.concurrency.storage_clock import CLOCK_FILE
 from holdfast.files.partition_column import partition_column
 from holdfast.format.cleans import decode_clean_plan
 from holdfast.format.commits import NO_PREVIOUS_COMMIT, decode_commit
@@ -18,30 +19,36 @@ from holdfast.format.ledger_entries import EntryKind, decode_checkpoint, decode_
 from holdfast.format.restores import decode_restore_metadata
 from holdfast.format.rollbacks import decode_rollback_metadata
 from holdfast.format.savepoints import decode_savepoint
-from holdfast.model.instant import Action, State
+from holdfast.model.instant import Action, InstantTime, State
 from holdfast.model.names import (
+    ABORTED_FOLDER,
     ARCHIVED_IN_PLACE,
     CHECKPOINT_FOLDER,
+    CLOCK_FILE,
     LEASE_FOLDER,
     LEDGER_FLOOR,
     LEDGER_FOLDER,
+    META_FOLDER,
     PARTITION_METAFILE,
+    PROBE_FOLDER,
     PROPERTIES_FILE,
     SOURCES_FOLDER,
+    STORAGE_FOLDER,
+    ZONE_FILE,
     in_partition,
     instant_file,
+    parse_base_file,
     partition_of,
 )
-from holdfast.read.arrow_rows import read_rows, selected_schema
+from holdfast.read.arrow_rows import read_rows, select_schema
 from holdfast.read.path_columns import path_columns
 from holdfast.read.snapshot import snapshot
 from holdfast.storage.store import Store, read_or_none
 from holdfast.table.archive import read_archive
-from holdfast.table.clean_plans import planned_paths, read_clean_plan
+from holdfast.table.clean_plans import pending_cleans, plan_paths, read_clean_plan
 from holdfast.table.opened import OpenTable
-from holdfast.timeline.archived import archives
-from holdfast.timeline.cleans import pending_cleans
-from holdfast.timeline.ledger import LedgerState
+from holdfast.timeline.archived import ArchivedTimeline, archives
+from holdfast.timeline.ledger import Aborted, LedgerState
 from holdfast.timeline.timeline import Timeline, load_timeline
 
 
@@ -54,7 +61,7 @@ def visible_rows(table: OpenTable, *, as_of: str | None = None) -> frozenset[Row
     found = snapshot(table, as_of=as_of)
     if found.schema is None:
         return frozenset()
-    read = read_rows(table.store, found, selected_schema(found.schema, columns=None, meta_columns=False))
+    read = read_rows(table.store, found, select_schema(found.schema, columns=None, meta_columns=False))
     rows = row_list(read)
     if len(rows) != len({key for key, *_ in rows}):
         raise Violation(f"I9: a key is seen twice: {sorted(rows)}")
@@ -135,13 +142,26 @@ def check_at_any_time(table: OpenTable) -> None:
     if _is_counted(table.store) and published != set(in_ledger[: len(published)]):
         raise Violation(f"I7: published {sorted(published)}, decided {in_ledger}")
     _check_in_place(table)
+    _check_birth(table, state)
+
+
+def _check_birth(table: OpenTable, state: LedgerState) -> None:
+    """A table that came to be with a commit has the key that the commit's rows were written with."""
+    entries = (decode_entry(content)[0] for content in ledger_files(table.store).values())
+    born_with = next((entry.properties for entry in entries if entry.slot == state.birth), None)
+    key = "hoodie.table.recordkey.fields"
+    if born_with and table.settings.properties[key] != born_with[key]:
+        raise Violation(
+            f"I22: the table came to be with key {born_with[key]}, not {table.settings.record_key}"
+        )
 
 
 def _check_in_place(table: OpenTable) -> None:
     found = snapshot(table)
     columns = None if found.schema is None else path_columns(table, found, found.schema)
     for path in [] if columns is None else columns.split(found.paths)[0]:
-        rows = read_rows(table.store, replace(found, paths=[path]), found.schema)
+        file = found.only(pa.array([each == path for each in found.paths]))
+        rows = read_rows(table.store, file, found.schema)
         named = set(partition_column(rows, table.settings).to_pylist())
         if named - {partition_of(path)}:
             raise Violation(f"I19: {path} has rows of {sorted(named)}")
@@ -152,9 +172,9 @@ def _given_up(store: Store, timeline: Timeline, state: LedgerState) -> set[str]:
     shown = {instant.time for instant in timeline.instants if instant.action is Action.CLEAN}
     plans = [read_clean_plan(store, clean) for clean in shown | state.cleans.keys()]
     archived = read_archive(store)
-    stored = [archived.said(i.time, Action.CLEAN, State.REQUESTED) for i in archived.timeline.instants]
+    stored = [archived.content(i.time, Action.CLEAN, State.REQUESTED) for i in archived.timeline.instants]
     plans += [decode_clean_plan(content) for content in stored if content is not None]
-    return {path for plan in plans if plan is not None for path in planned_paths(plan)}
+    return {path for plan in plans if plan is not None for path in plan_paths(plan)}
 
 
 def _check_archived(table: OpenTable, timeline: Timeline, state: LedgerState) -> None:
@@ -175,6 +195,8 @@ def _check_archived_once(store: Store) -> None:
     seen: set[str] = set()
     for content in ledger_files(store).values():
         entry, payload, _ = decode_entry(content)
+        if entry.restored_to is not None:
+            seen.discard(entry.restored_to)  # It comes back, and may go again.
         if entry.kind is not EntryKind.ARCHIVE:
             continue
         times = {time for time, _ in json.loads(payload)["instants"]}
@@ -197,6 +219,8 @@ def _check_versions(table: OpenTable, timeline: Timeline) -> None:
     newest: dict[tuple[str, str], str] = {}
     archived = read_archive(table.store, table.settings)
     commits = archived.with_active(timeline).completed_commits
+    state = table.ledger.read()
+    commits = tuple(commit for commit in commits if not state.is_taken_back(commit.time))
     for instant, content in archived.read_completed(table.store, commits):
         metadata = decode_commit(content)
         for partition, file_ids in (metadata.partition_to_replace_file_ids or {}).items():
@@ -227,11 +251,20 @@ def check_at_rest(table: OpenTable) -> None:
         raise Violation("I1: the timeline does not show what the ledger decided")
     if pending_cleans(table.store, timeline, state):
         raise Violation(f"I17: cleans that are not finished: {pending_cleans(table.store, timeline, state)}")
-    for time, aborted in state.aborted.items():
+    for path in table.store.paths("", without=META_FOLDER):
+        named = parse_base_file(path.rpartition("/")[2])
+        if named is not None and any(to < named.instant < restore for to, restore in state.restored):
+            raise Violation(f"I12: a file of an archived commit that was taken back is left: {path}")
+    aborts = table.ledger.read_with_older_aborts().aborted
+    if not state.aborted.keys() <= aborts.keys():
+        raise Violation(f"I10: aborted, and forgotten: {sorted(state.aborted.keys() - aborts.keys())}")
+    whole = read_archive(table.store, table.settings)
+    _check_rollbacks_are_known(table, timeline, whole, aborts)
+    for time, aborted in aborts.items():
         if aborted.restore is not None:
             _check_restored(table, time, aborted.restore)
             continue
-        archived = read_archive(table.store, table.settings).said(aborted.rollback, Action.ROLLBACK)
+        archived = whole.content(aborted.rollback, Action.ROLLBACK)
         done = instant_file(aborted.rollback, Action.ROLLBACK, State.COMPLETED)
         metadata = decode_rollback_metadata(archived or table.store.read(done))
         if metadata.commits != (time,):
@@ -250,13 +283,35 @@ def _check_restored(table: OpenTable, time: str, restore: str) -> None:
         raise Violation(f"I10: restore {restore} removed {metadata.instants}, not {time}")
 
 
+def _check_rollbacks_are_known(
+    table: OpenTable, timeline: Timeline, archived: ArchivedTimeline, aborts: Mapping[InstantTime, Aborted]
+) -> None:
+    """Whatever was rolled back, the ledger says so for good, however long ago it was."""
+    rollbacks = [
+        instant
+        for instant in archived.with_active(timeline).instants
+        if instant.action is Action.ROLLBACK and instant.is_completed
+    ]
+    for instant, content in archived.read_completed(table.store, rollbacks):
+        unknown = set(decode_rollback_metadata(content).commits) - aborts.keys()
+        if unknown:
+            raise Violation(f"I10: {instant.time} rolled back {unknown}, of which the ledger knows nothing")
+
+
 def _referenced(table: OpenTable) -> set[str]:
     store: Store = table.store
     timeline = load_timeline(store)
     known = {PROPERTIES_FILE, CLOCK_FILE, *store.paths(LEDGER_FOLDER), *store.paths(CHECKPOINT_FOLDER)}
     # Leases expire, and a notice that a dead process put up is removed by the next lease.
-    known |= {*store.paths(LEASE_FOLDER), *store.paths(SOURCES_FOLDER)}
-    known |= {LEDGER_FLOOR, ARCHIVED_IN_PLACE, *archives(store, table.settings.archive_folder).values()}
+    known |= {*store.paths(LEASE_FOLDER), *store.paths(SOURCES_FOLDER), *store.paths(ABORTED_FOLDER)}
+    # What a killed probe of the storage left is removed by the next one that succeeds.
+    known |= {*store.paths(STORAGE_FOLDER), *store.paths(PROBE_FOLDER)}
+    known |= {
+        LEDGER_FLOOR,
+        ARCHIVED_IN_PLACE,
+        ZONE_FILE,
+        *archives(store, table.settings.archive_folder).values(),
+    }
     # What was taken back may have been the first to write to a partition.
     if any(aborted.revoked_by is not None for aborted in whole_ledger(store).aborted.values()):
         known |= {path for path in store.paths("") if path.endswith(PARTITION_METAFILE)}

@@ -6,13 +6,14 @@ read is the same as a crash after the step before it.
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import BinaryIO
 
-from holdfast.errors import StorageUnavailable
+from holdfast.errors import StorageRefused, StorageUnavailable
 from holdfast.storage.store import Folder, Store, StoredFile, read_or_none
 
 
@@ -154,48 +155,60 @@ class CrashingStore(StoreWrapper):
         self._at = at
         self._after = after
         self._die = die
-        self._changes = 0
+        self._numbers = itertools.count(1)
 
     def _change(self, verb: str, path: str, act: Callable[[], object]) -> object:
-        self._changes += 1
-        if self._changes == self._at and not self._after:
+        number = next(self._numbers)
+        if number == self._at and not self._after:
             self._die()
         done = act()
-        if self._changes == self._at and self._after:
+        if number == self._at and self._after:
             self._die()
         return done
 
 
 class InterruptedStore(StoreWrapper):
-    """Lets something else happen right before its first change of a file below `folder`."""
+    """Lets something else happen right before a change of a file below `folder`: the first after `passes`."""
 
-    def __init__(self, inner: Store, folder: str, meanwhile: Callable[[], object]) -> None:
+    def __init__(
+        self, inner: Store, folder: str, meanwhile: Callable[[], object], *, passes: int = 0
+    ) -> None:
         super().__init__(inner)
         self._folder = folder
+        self._passes = passes
         self._meanwhile: Callable[[], object] | None = meanwhile
 
     def _change(self, verb: str, path: str, act: Callable[[], object]) -> object:
         if path.startswith(self._folder) and self._meanwhile is not None:
-            meanwhile, self._meanwhile = self._meanwhile, None
-            meanwhile()
+            if self._passes == 0:
+                meanwhile, self._meanwhile = self._meanwhile, None
+                meanwhile()
+            self._passes -= 1
         return act()
 
 
 class FailingStore(StoreWrapper):
-    """Answers its n-th change with an error, having applied it or not; from there on always, or once."""
+    """Answers its n-th change with an error, having applied it or not; from there on always, or once.
 
-    def __init__(self, inner: Store, at: int, *, applied: bool, persistent: bool) -> None:
+    `refused`: the error says that nothing was changed, as a full disk does.
+    """
+
+    def __init__(
+        self, inner: Store, at: int, *, applied: bool, persistent: bool, refused: bool = False
+    ) -> None:
+        assert not (applied and refused), "what was refused is not applied"
         super().__init__(inner)
         self._at = at
         self._applied = applied
         self._persistent = persistent
-        self._changes = 0
+        self._kind = StorageRefused if refused else StorageUnavailable
+        self._numbers = itertools.count(1)
 
     def _change(self, verb: str, path: str, act: Callable[[], object]) -> object:
-        self._changes += 1
-        is_due = self._changes == self._at or (self._persistent and self._changes > self._at)
+        number = next(self._numbers)
+        is_due = number == self._at or (self._persistent and number > self._at)
         if not is_due:
             return act()
         if self._applied:
             act()
-        raise StorageUnavailable("the store failed on purpose", path=path, verb=verb)
+        raise self._kind("the store failed on purpose", path=path, verb=verb)

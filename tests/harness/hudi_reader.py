@@ -8,7 +8,7 @@ import pyarrow as pa
 from hudi import HudiQueryType, HudiReadOptions, HudiTableBuilder
 
 from harness.world import Row, row_list
-from holdfast.files.conform import conformed
+from holdfast.files.conform import conform_rows
 from holdfast.format.schemas import META_COLUMNS
 from holdfast.storage.store import Store
 
@@ -62,7 +62,7 @@ def check_alike(ours: pa.Table, theirs: pa.Table) -> None:
     schema = pa.schema(
         [f for f in theirs.schema if f.name in ours.column_names or f.name not in META_COLUMNS]
     )
-    assert _rows(conformed(ours, schema)) == _rows(theirs.select(schema.names))
+    assert _rows(conform_rows(ours, schema)) == _rows(theirs.select(schema.names))
 
 
 def _rows(table: pa.Table) -> list[str]:

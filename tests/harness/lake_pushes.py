@@ -10,8 +10,8 @@ import pyarrow as pa
 import holdfast
 from harness.push_client import Client, PushedTable, make_table
 from holdfast.config.server import Listener, ServerSettings
-from holdfast.jobs.published import recorded
-from holdfast.jobs.service import ServiceClient
+from holdfast.jobs.lake_pushes import record_push
+from holdfast.jobs.service_client import ServiceClient
 from holdfast.model.pushes import LAKE_INSTANT, LAKE_TABLE, Push
 from holdfast.server.run import serving
 from holdfast.table.opened import OpenTable, open_at
@@ -74,7 +74,7 @@ class PushedLake:
         )
 
     def publish(self, push: Push) -> str:
-        with recorded(self.opened, push, self.client) as warnings:
+        with record_push(self.opened, push, self.client) as warnings:
             answer = self.served.end(push.entry_id)
             assert answer.status_code == 200, answer.text
         assert warnings == []

@@ -6,16 +6,18 @@ readers need is known without asking the code under test.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from harness.world import LOCATION, World, memory_world
 from holdfast.config.table import new_table_settings
 from holdfast.format.avro import encode_container
+from holdfast.format.avro_payloads import hudi_schema
 from holdfast.format.commits import CommitMetadata, WriteStat, encode_commit
 from holdfast.format.compaction_plans import CompactionOperation, CompactionPlan, encode_compaction_plan
-from holdfast.format.replace_requests import REQUEST_SCHEMA, encode_replace_request
-from holdfast.format.savepoints import SavepointMetadata, encode_savepoint
+from holdfast.format.replace_requests import encode_replace_request
+from holdfast.format.savepoints import encode_savepoint, savepoint_of
 from holdfast.model.instant import Action, InstantTime, State, time_at
 from holdfast.model.names import in_partition, instant_file, partition_of
 from holdfast.table.opened import create_new
@@ -124,7 +126,11 @@ class HudiTable:
         ]
         plan = {"inputGroups": [{"slices": slices, "numOutputFileGroups": 1}]}
         request = {"operationType": "CLUSTER", "clusteringPlan": plan}
-        return self._schedule(Action.REPLACECOMMIT, inputs, encode_container(REQUEST_SCHEMA, request))
+        return self._schedule(
+            Action.REPLACECOMMIT,
+            inputs,
+            encode_container(hudi_schema("HoodieRequestedReplaceMetadata"), request),
+        )
 
     def finish(self, time: InstantTime) -> None:
         """Carry out what was scheduled."""
@@ -147,14 +153,14 @@ class HudiTable:
         for path in sorted(files):
             named[partition_of(path)] = (*named.get(partition_of(path), ()), _name(path))
         self._put(instant_file(time, Action.SAVEPOINT, State.INFLIGHT))
-        content = encode_savepoint(SavepointMetadata("user", 0, "", named))
+        content = encode_savepoint(savepoint_of("user", 0, "", named))
         self._put(instant_file(time, Action.SAVEPOINT, State.COMPLETED), content)
 
     # How.
 
     def _now(self) -> InstantTime:
         self.world.clock.now += 1000
-        return time_at(self.world.clock.now_ms())
+        return time_at(self.world.clock.now_ms(), dt.UTC)
 
     def _begin(self, action: Action, request: bytes = b"") -> InstantTime:
         time = self._now()

@@ -8,9 +8,9 @@ import pytest
 from harness.faults import Crash, CrashingStore, RecordingStore
 from harness.world import SimulatedHost, memory_world, rows
 from holdfast.concurrency.heartbeats import Beat
-from holdfast.format.commits import decode_commit, decode_written_files, encode_commit
-from holdfast.format.rollbacks import RollbackPlan, encode_rollback_plan
-from holdfast.format.savepoints import SavepointMetadata, encode_savepoint
+from holdfast.format.commits import decode_commit, decode_written_files, encode_commit, encode_sealed_commit
+from holdfast.format.rollbacks import RollbackPlan, RolledBackInstant, encode_rollback_plan
+from holdfast.format.savepoints import encode_savepoint, savepoint_of
 from holdfast.model.instant import Action, InstantTime, State
 from holdfast.model.names import (
     LEDGER_FOLDER,
@@ -21,8 +21,8 @@ from holdfast.model.names import (
     partition_of,
 )
 from holdfast.model.reports import FindingKind, Severity
-from holdfast.services.rollback import recover
-from holdfast.services.verify import verify
+from holdfast.services.rollback.rollback import recover
+from holdfast.services.verify.verify import verify
 
 NOBODYS = InstantTime("20991231235959999")
 ROLLBACK = InstantTime("20991231235959998")
@@ -33,7 +33,7 @@ class Lake:
 
     def __init__(self) -> None:
         self.world = memory_world()
-        early = replace(self.world, checkpoint_after=2)
+        early = replace(self.world, checkpoint_after=4)
         early.create()
         self.commits = [early.bulk_insert("a", "b").instant, early.bulk_insert("c", "d").instant]
         self._savepoint(self.commits[1])
@@ -77,7 +77,7 @@ class Lake:
                 names.setdefault(partition_of(path), []).append(path.rpartition("/")[2])
         files = {partition: tuple(found) for partition, found in names.items()}
         self.store.create(instant_file(time, Action.SAVEPOINT, State.INFLIGHT), b"")
-        content = encode_savepoint(SavepointMetadata("ada", 1, "", files))
+        content = encode_savepoint(savepoint_of("ada", 1, "", files))
         self.store.create(instant_file(time, Action.SAVEPOINT, State.COMPLETED), content)
 
     def _rolled_back_write(self):
@@ -140,12 +140,12 @@ def file_with_an_impossible_footer(lake):
 def torn_commit(lake):
     path = lake.completed(6)
     lake.store.put(path, lake.store.read(path)[:100])
-    return {(FindingKind.TORN, path)}
+    return {(FindingKind.CHANGED, path)}
 
 
 def empty_commit(lake):
     lake.store.put(lake.completed(7), b"")
-    return {(FindingKind.TORN, lake.completed(7))}
+    return {(FindingKind.CHANGED, lake.completed(7))}
 
 
 def torn_savepoint_beside_it(lake):
@@ -163,8 +163,9 @@ def commit_that_was_never_inflight(lake):
 def commit_that_says_something_else(lake):
     path = lake.completed(9)
     metadata = decode_commit(lake.store.read(path))
-    lake.store.put(path, encode_commit(msgspec.structs.replace(metadata, operation_type="UPSERT")))
-    return {(FindingKind.DISAGREEMENT, path)}
+    changed = msgspec.structs.replace(metadata, operation_type="UPSERT")
+    lake.store.put(path, encode_sealed_commit(changed, lake.commits[9]))
+    return {(FindingKind.CHANGED, path)}
 
 
 def torn_rollback_request(lake):
@@ -183,7 +184,9 @@ def torn_rollback_under_way(lake):
 
 def rollback_of_a_commit_that_stands(lake):
     path = instant_file(InstantTime("20991231235959991"), Action.ROLLBACK, State.REQUESTED)
-    lake.store.create(path, encode_rollback_plan(RollbackPlan(lake.commits[2], Action.COMMIT, ())))
+    lake.store.create(
+        path, encode_rollback_plan(RollbackPlan(RolledBackInstant(lake.commits[2], Action.COMMIT), ()))
+    )
     return {(FindingKind.CONTRADICTORY, path)}
 
 
@@ -201,7 +204,7 @@ def commit_that_is_not_shown(lake):
 def commit_that_vanished(lake):
     for state in State:
         lake.store.delete(instant_file(lake.commits[11], Action.COMMIT, state))
-    return {(FindingKind.DISAGREEMENT, lake.completed(11))}
+    return {(FindingKind.VANISHED, lake.completed(11))}
 
 
 def aborted_write_that_is_completed(lake):
@@ -209,7 +212,7 @@ def aborted_write_that_is_completed(lake):
     for state in (State.REQUESTED, State.INFLIGHT):
         lake.store.create(instant_file(lake.aborted, Action.COMMIT, state), b"")
     lake.store.create(path, encode_commit(decode_commit(b'{"partitionToWriteStats":{}}')))
-    return {(FindingKind.DISAGREEMENT, path)}
+    return {(FindingKind.GHOST, path)}
 
 
 def stale_markers(lake):
@@ -269,6 +272,16 @@ DEFECTS = (
     lock_that_expired,
     partition_without_metafile,
 )
+FINISHED = (
+    torn_commit,
+    empty_commit,
+    commit_that_says_something_else,
+    commit_that_is_not_shown,
+    commit_that_vanished,
+    aborted_write_that_is_completed,
+    partition_without_metafile,
+)
+"""What the ledger, or the timeline, tells how to put right."""
 MOVED = (
     orphan_of_an_unknown_instant,
     orphan_of_a_rolled_back_write,

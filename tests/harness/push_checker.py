@@ -6,7 +6,7 @@ from harness.push_world import ANN, DAY_MS, TABLE, PushWorld
 from holdfast.errors import TableNotFound
 from holdfast.model.lineage import EntryState
 from holdfast.push.audit import check_chain
-from holdfast.push.snapshots import retained, snapshots
+from holdfast.push.replacement.snapshots import rollback_snapshots, snapshots
 
 
 def check_push_at_any_time(world: PushWorld, *, table: str = TABLE) -> None:
@@ -36,13 +36,13 @@ def check_push_at_rest(world: PushWorld, *, table: str = TABLE) -> None:
     state = world.catalog.load(table)
     assert world.rows(table) == seen, "retention changes nothing that queries see"
     assert all(entry.state is EntryState.COMPLETED for entry in state.lineage.entries)
-    kept = frozenset[str]().union(*(each.segments for each in retained(state)))
+    kept = frozenset[str]().union(*(each.segments for each in rollback_snapshots(state)))
     assert state.segments == kept, f"left over: {state.segments - kept}"
     known = world.catalog.all_segments(table)
     assert known.keys() == state.segments, f"metadata left over: {known.keys() - state.segments}"
     assert world.files(table) == {segment.uri for segment in known.values()}, "files left over"
     assert not state.push.deletions
-    assert list(world.deep_store.deleted_files(table)) == []
+    assert list(world.deep_store.files_in_deleted_area(table)) == []
     check_push_at_any_time(world, table=table)
     # Segments of one snapshot hold the same rows here.
     codes = {finding.code for finding in world.controller.upkeep.doctor(table, by=ANN)} - {"SAME_BYTES"}

@@ -20,7 +20,7 @@ import pyarrow as pa
 from harness.cutting_proxy import Call
 from harness.push_client import PushedTable
 from holdfast.config.push_job import PushJob, SegmentSizing
-from holdfast.jobs.push import run_push_job
+from holdfast.jobs.push.run import run_push_job
 from holdfast.jobs.reports import PushReport
 
 _TESTS = Path(__file__).resolve().parent.parent
@@ -68,7 +68,7 @@ def retention(table: PushedTable) -> None:
     task = {"taskname": "RetentionManager", "tableName": table.name, "type": "OFFLINE"}
     controller = table.client.running.service.controller
     for number in range(100):
-        answer = table.client.get("/periodictask/run", **task)
+        answer = table.client.post("/periodictask/run", **task)
         assert answer.status_code == 200, answer.text
         if number > 2 and not controller.views.state(table.typed).push.deletions:
             return

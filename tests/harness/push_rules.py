@@ -7,19 +7,25 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from holdfast.config.push import HOUR_MS, PushTable
+from holdfast.config.push import PushTable
 from holdfast.config.push_rules import Rules
+from holdfast.config.values import HOUR_MS
 from holdfast.errors import HoldfastError
 from holdfast.model.lineage import EntryState, Lineage, visible
-from holdfast.push import deletes, retention, reverting, uploads
-from holdfast.push import replace as replacing
-from holdfast.push.drafts import changes
-from holdfast.push.leases import lease_expires_at_ms
-from holdfast.push.reports import Caller, UploadOptions
-from holdfast.push.rules import Decision, StartRequest, Target
-from holdfast.push.segments import Segment
-from holdfast.push.snapshots import snapshots
-from holdfast.push.state import PushState, TableState
+from holdfast.model.segment import Segment
+from holdfast.push.calls import (
+    Caller,
+    RollbackTarget,
+    StartRequest,
+    UploadOptions,
+)
+from holdfast.push.replacement import delete, end, revert, start
+from holdfast.push.replacement.checks import lease_expires_at_ms
+from holdfast.push.replacement.decisions import Decision, changes
+from holdfast.push.replacement.snapshots import snapshots
+from holdfast.push.retention import decide as retention
+from holdfast.push.state.table_state import PushState, TableState
+from holdfast.push.uploads import decide as uploads
 
 TABLE = "orders_OFFLINE"
 SOMEBODY = Caller(actor="ann", operator=False)
@@ -95,7 +101,7 @@ class PureTable:
             segments_from=tuple(sources.split()), segments_to=tuple(targets.split()), **options
         )
         self._apply(
-            replacing.start(
+            start.start(
                 self.state,
                 request,
                 entry_id=entry_id,
@@ -109,7 +115,7 @@ class PureTable:
 
     def end(self, entry_id: str, chosen: str = "", *, by: Caller = OPERATOR, **options: object) -> Decision:
         return self._apply(
-            replacing.end(
+            end.end(
                 self.state,
                 entry_id,
                 now_ms=self.now,
@@ -122,19 +128,19 @@ class PureTable:
 
     def revert(self, entry_id: str, *, force: bool = False, by: Caller = OPERATOR) -> Decision:
         return self._apply(
-            reverting.revert(self.state, entry_id, force=force, now_ms=self.now, by=by, rules=self.rules)
+            revert.revert(self.state, entry_id, force=force, now_ms=self.now, by=by, rules=self.rules)
         )
 
     def rollback(self, *, by: Caller = OPERATOR, **target: object) -> Decision:
         return self._apply(
-            reverting.rollback(self.state, Target(**target), now_ms=self.now, by=by, rules=self.rules)
+            revert.rollback(self.state, RollbackTarget(**target), now_ms=self.now, by=by, rules=self.rules)
         )
 
     def redo(self, entry_id: str, *, by: Caller = OPERATOR) -> Decision:
-        return self._apply(reverting.redo(self.state, entry_id, now_ms=self.now, by=by, rules=self.rules))
+        return self._apply(revert.redo(self.state, entry_id, now_ms=self.now, by=by, rules=self.rules))
 
     def delete(self, names: str) -> Decision:
-        return self._apply(deletes.delete(self.state, names.split(), now_ms=self.now, rules=self.rules))
+        return self._apply(delete.delete(self.state, names.split(), now_ms=self.now, rules=self.rules))
 
     def upload(
         self, names: str, *, crc: int = 1, end_ms: int | None = None, lease: str = "", **options: object
@@ -149,7 +155,7 @@ class PureTable:
             lease=lease,
         )
         added = {name: self._segment(name, crc, end_ms) for name in wanted}
-        decision = uploads.register(self.state, added, self.files, now_ms=self.now)
+        decision = uploads.register_segments(self.state, added, self.files, now_ms=self.now)
         self.files |= added
         self.disk.update(segment.uri for segment in added.values())
         return self._apply(decision)

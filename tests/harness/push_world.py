@@ -17,16 +17,21 @@ from harness.world import SimulatedClock
 from holdfast.config.push_rules import Rules
 from holdfast.errors import HoldfastError
 from holdfast.model.lineage import EntryState, visible
-from holdfast.push.archives import segment_crc
-from holdfast.push.catalog import Catalog
+from holdfast.push.calls import (
+    Caller,
+    PublishResult,
+    RollbackTarget,
+    StartRequest,
+    UploadOptions,
+)
 from holdfast.push.controller import Controller, ControllerSettings
-from holdfast.push.deep_store import DeepStore, segment_path
 from holdfast.push.metastore.memory import MemoryMetastore
 from holdfast.push.metastore.port import Metastore
-from holdfast.push.payloads import Payload
-from holdfast.push.records import BrokerEpochs
-from holdfast.push.reports import Caller, Switched, UploadOptions
-from holdfast.push.rules import StartRequest, Target
+from holdfast.push.segments.deep_store import DeepStore, segment_path
+from holdfast.push.state.catalog import Catalog
+from holdfast.push.state.records import BrokerEpochs
+from holdfast.push.uploads.archives import segment_crc
+from holdfast.push.uploads.register import Payload
 from holdfast.storage.memory import MemoryStore
 from holdfast.storage.store import Store
 
@@ -112,7 +117,7 @@ class PushWorld:
 
     def upload(self, name: str, number: int = 1, *, table: str = TABLE, **options) -> None:
         """A segment whose rows all say `number`."""
-        self.controller._ingest.upload(
+        self.controller._registrar.register(
             table, [self.payload(name, number)], options=UploadOptions(**options), by=ANN
         )
 
@@ -124,7 +129,7 @@ class PushWorld:
         """A segment whose file is in its place already."""
         uri = self.deep_store.uri(segment_path(table, name, token=token))
         described = replace(self.payload(name, number), file=None, uri=uri, size_bytes=0)
-        self.controller.intake.register(table, [described], copy=False, options=UploadOptions(), by=ANN)
+        self.controller.uploads.register(table, [described], copy=False, options=UploadOptions(), by=ANN)
 
     def payload(self, name: str, number: int) -> Payload:
         return Payload(
@@ -137,10 +142,12 @@ class PushWorld:
             columns={},
         )
 
-    def end(self, entry_id: str, *, by: Caller = ANN, table: str = TABLE, **options) -> Switched:
+    def end(self, entry_id: str, *, by: Caller = ANN, table: str = TABLE, **options) -> PublishResult:
         return self.controller.end_replace(table, entry_id, by=by, **options)
 
-    def revert(self, entry_id: str, *, force: bool = False, by: Caller = ANN, table: str = TABLE) -> Switched:
+    def revert(
+        self, entry_id: str, *, force: bool = False, by: Caller = ANN, table: str = TABLE
+    ) -> PublishResult:
         return self.controller.revert_replace(table, entry_id, force=force, by=by)
 
     def push(self, number: int, *names: str, force: bool = True, table: str = TABLE) -> str:
@@ -152,8 +159,8 @@ class PushWorld:
         self.end(entry_id, table=table)
         return entry_id
 
-    def rollback(self, *, by: Caller = ANN, **target) -> Switched:
-        return self.controller.rollback(TABLE, Target(**target), by=by)
+    def rollback(self, *, by: Caller = ANN, **target) -> PublishResult:
+        return self.controller.rollback(TABLE, RollbackTarget(**target), by=by)
 
     def retention(self, *, after_ms: int = 0, table: str = TABLE):
         self.clock.now += after_ms

@@ -13,10 +13,10 @@ from harness.catalogs import save_together
 from holdfast.config.push import parse_table
 from holdfast.config.push_schema import parse_schema
 from holdfast.model.lineage import EntryState, Lineage, LineageEntry
-from holdfast.push.catalog import Catalog
-from holdfast.push.deep_store import DeepStore
+from holdfast.model.segment import Segment
 from holdfast.push.metastore.memory import MemoryMetastore
-from holdfast.push.segments import Segment
+from holdfast.push.segments.deep_store import DeepStore
+from holdfast.push.state.catalog import Catalog
 from holdfast.storage.local import LocalStore
 
 ORDERS = {

@@ -10,6 +10,9 @@ import pyarrow as pa
 
 from harness.faults import Crash, CrashingStore, RecordingStore
 from holdfast.clock import Timer
+from holdfast.config.choices import Operation
+from holdfast.config.datasource import SourceWrite
+from holdfast.config.locks import LockSettings
 from holdfast.config.table import new_table_settings
 from holdfast.config.write import WriteSettings
 from holdfast.engines.arrow.rows import ArrowRows
@@ -22,7 +25,7 @@ from holdfast.model.instant import Action, InstantTime
 from holdfast.model.reports import Commit
 from holdfast.storage.memory import MemoryStore
 from holdfast.storage.store import Store, StoreLocation
-from holdfast.table.opened import OpenTable, create_new, open_existing
+from holdfast.table.opened import OpenTable, create_new, open_existing, open_target_in
 from holdfast.table.publish import publish_decided
 from holdfast.timeline.ledger import Decision, Ledger
 from holdfast.timeline.timeline import load_timeline
@@ -45,20 +48,27 @@ class SimulatedClock:
 
     now: int = START_MS
     offset_ms: int = 0
+    zone: str | None = "UTC"
 
     def now_ms(self) -> int:
         self.now += 1
         return self.now + self.offset_ms
 
-    def elapsed_ms(self) -> int:
+    def monotonic_ms(self) -> int:
         return self.now
 
     def every_ms(self, interval_ms: int, action: Callable[[], None], *, name: str) -> Timer:
         return _NoTimer()
 
+    def wait_ms(self, duration_ms: int) -> None:
+        self.now += duration_ms
+
     def unique(self) -> str:
         self.now += 1
         return f"f{self.now:031x}"
+
+    def zone_name(self) -> str | None:
+        return self.zone
 
 
 @dataclass(frozen=True)
@@ -121,18 +131,39 @@ class World:
     store: Store
     clock: SimulatedClock = field(default_factory=SimulatedClock)
     host: SimulatedHost = field(default_factory=SimulatedHost)
-    checkpoint_after: int = 50
+    checkpoint_after: int = 100
+    lock: LockSettings | None = None
+    """What every write takes that says nothing else."""
 
-    def create(self, properties: Mapping[str, str] | None = None) -> OpenTable:
+    def create(
+        self, properties: Mapping[str, str] | None = None, *, ordering: str | None = None
+    ) -> OpenTable:
         settings = new_table_settings(
             name="trips",
             record_key=("id",),
             partition_by=("city",),
-            ordering=None,
+            ordering=ordering,
             table_type="COPY_ON_WRITE",
             properties=properties or {},
         )
         return create_new(self.store, LOCATION, settings, clock=self.clock, host=self.host)
+
+    def first_write(
+        self,
+        rows: pa.Table,
+        *,
+        operation: str = "bulk_insert",
+        record_key: str = "id",
+        settings: WriteSettings = _DEFAULTS,
+    ) -> Commit:
+        """As `holdfast.write` does it: into the table, which the first commit makes if there is none."""
+        write = SourceWrite.to_table(
+            record_key=(record_key,), partition_by=("city",), ordering=None, options={}
+        ).for_new_table(name="trips", table_type="COPY_ON_WRITE")
+        table = open_target_in(
+            self.store, LOCATION, write, columns=rows.column_names, clock=self.clock, host=self.host
+        )
+        return operations.write(table, Operation(operation), ArrowRows(rows), settings)
 
     def open(self) -> OpenTable:
         opened = open_existing(self.store, LOCATION, clock=self.clock, host=self.host)
@@ -146,9 +177,8 @@ class World:
         origin: Origin = NO_ORIGIN,
     ) -> Commit:
         """One of the operations that take rows, by its name."""
-        write = getattr(operations, operation)
-        commit: Commit = write(self.open(), ArrowRows(rows), settings, origin=origin)
-        return commit
+        locked = self.under_lock(settings)
+        return operations.write(self.open(), Operation(operation), ArrowRows(rows), locked, origin=origin)
 
     def ingest(self, files: Mapping[str, pa.Table], settings: WriteSettings = _DEFAULTS) -> Commit | None:
         """As a pipeline does it: those of the files that are new, by their names, in one commit.
@@ -176,7 +206,10 @@ class World:
         return self.write("bulk_insert", rows(*ids, city=city))
 
     def delete_partitions(self, *partitions: str, settings: WriteSettings = _DEFAULTS) -> Commit:
-        return operations.delete_partitions(self.open(), partitions, settings)
+        return operations.delete_partitions(self.open(), partitions, self.under_lock(settings))
+
+    def under_lock(self, settings: WriteSettings = _DEFAULTS) -> WriteSettings:
+        return replace(settings, lock=settings.lock or self.lock)
 
     def copy(self) -> World:
         """A world that goes its own way from here, on a clock of its own."""

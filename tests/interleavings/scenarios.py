@@ -15,41 +15,47 @@ from functools import cache
 import pyarrow as pa
 
 from harness.checker import check_at_any_time, check_at_rest, ledger_files, visible_rows
+from harness.cleaning import clean
 from harness.explorer import Run, Schedule, run_schedule
 from harness.faults import Crash, CrashingStore, InterruptedStore, RecordingStore, RememberingStore
 from harness.world import Row, SimulatedHost, World, WrongClock, memory_world, table_of
-from holdfast.config.archiving import ArchiveSettings
-from holdfast.config.cleaning import CleanPolicy, CleanSettings
-from holdfast.config.write import (
-    HEARTBEAT_TIMEOUT_MS,
-    ConcurrencyMode,
-    FailedWritesPolicy,
-    IndexType,
-    WriteSettings,
+from holdfast.config.choices import CleanPolicy, ConcurrencyMode, FailedWritesPolicy, IndexType
+from holdfast.config.cleaning import ArchiveSettings, CleanSettings
+from holdfast.config.write import HEARTBEAT_TIMEOUT_MS, WriteSettings
+from holdfast.errors import (
+    Conflict,
+    Fenced,
+    InvalidOption,
+    Refused,
+    SnapshotExpired,
+    TableExists,
+    UnknownInstant,
 )
-from holdfast.errors import Conflict, Fenced, Refused, SnapshotExpired, UnknownInstant
 from holdfast.format.ledger_entries import EntryKind, decode_entry
 from holdfast.host import Liveness
 from holdfast.model.instant import InstantTime
 from holdfast.model.names import LEDGER_FOLDER
 from holdfast.model.reports import Commit, Severity
-from holdfast.services.archive import archive_after_recovery
-from holdfast.services.clean import clean
+from holdfast.read.savepoints import savepoints
+from holdfast.services.archive.archive import archive_without_recovery
 from holdfast.services.leases import lease
-from holdfast.services.restore import restore
-from holdfast.services.rollback import recover
+from holdfast.services.restore.restore import restore
+from holdfast.services.rollback.rollback import recover
+from holdfast.services.rollback.undo import undo
 from holdfast.services.savepoints import create_savepoint, delete_savepoint
-from holdfast.services.undo import undo
-from holdfast.services.verify import verify
+from holdfast.services.verify.verify import verify
 from holdfast.storage.store import Store
-from holdfast.table.restoring import pending_restore
+from holdfast.table.pending import pending_restore
+from holdfast.table.properties_file import has_settings
 from holdfast.timeline.timeline import load_timeline
 
 Rows = dict[str, Row]
 """By key."""
 
-REFUSALS = (Fenced, Conflict, Refused, SnapshotExpired, UnknownInstant)
+REFUSALS = (Fenced, Conflict, InvalidOption, Refused, SnapshotExpired, TableExists, UnknownInstant)
 DAY_MS = 24 * 3600 * 1000
+CREATED = "created"
+"""What an actor is told who created the table."""
 
 OLD: Rows = {row[0]: row for row in (("old1", "paris", 1.0), ("old2", "paris", 2.0), ("old3", "rome", 3.0))}
 LAST = ("last", "paris", 9.0)
@@ -78,6 +84,14 @@ class Writer:
             return refused
 
 
+@dataclass(frozen=True)
+class Named:
+    """A snapshot that somebody named, and what was in it."""
+
+    instant: InstantTime
+    rows: frozenset[Row]
+
+
 Actor = Callable[[World], object]
 
 
@@ -90,7 +104,7 @@ class Scenario:
     actors: tuple[Actor, ...]
     others: Liveness = Liveness.UNKNOWN
     """What every actor believes of the owners of unfinished writes."""
-    checkpoint_after: int = 50
+    checkpoint_after: int = 100
     clocks_wrong_by_ms: tuple[int, ...] = ()
     first: tuple[Callable[[Rows], Rows], ...] = (lambda _: dict(OLD),)
     """What the commits of the start state did."""
@@ -139,51 +153,88 @@ class Scenario:
         failures = [outcome for outcome in run.outcomes if isinstance(outcome, BaseException)]
         refused = [failure for failure in failures if isinstance(failure, REFUSALS)]
         assert failures == refused, f"an actor failed: {failures!r}"
-        check_at_any_time(world.open())
         self._check_told(world, run)
-        if None not in run.outcomes:
-            # Nobody lies asleep with a decision that is yet to be shown.
-            self._check_rows(world, "before recovery")
-
-        pending = pending_restore(load_timeline(world.store), world.open().ledger.read())
-        if pending is not None:
-            restore(world.open(), pending.to)
-        world.write("bulk_insert", table_of([LAST]), _SETTINGS)
+        if not has_settings(world.store):
+            # Nobody has made the table, or somebody lies asleep who is about to.
+            assert not any(isinstance(outcome, Commit) for outcome in run.outcomes), "I22: told, and no table"
+            world.first_write(table_of([LAST]))
+        else:
+            check_at_any_time(world.open())
+            if None not in run.outcomes:
+                # Nobody lies asleep with a decision that is yet to be shown.
+                self._check_rows(world, "before recovery")
+                self._check_saved(world, run)
+            pending = pending_restore(load_timeline(world.store), world.open().ledger.read())
+            if pending is not None:
+                restore(world.open(), pending.to)
+            world.write("bulk_insert", table_of([LAST]), _SETTINGS)
 
         check_at_rest(world.open())
         self._check_rows(world, "after recovery", LAST)
+        self._check_saved(world, run)
+        self._check_past(world)
+        for named in (outcome for outcome in run.outcomes if isinstance(outcome, Named)):
+            seen = visible_rows(world.open(), as_of=named.instant)
+            assert seen == named.rows, (
+                f"I20: as of {named.instant} there were {sorted(named.rows)}, then {seen}"
+            )
 
     def _check_told(self, world: World, run: Run) -> None:
-        committed = {entry.instant for entry in _entries(world.store) if entry.kind is EntryKind.COMMIT}
+        entries = _entries(world.store)
+        is_born = any(entry.properties for entry in entries)
+        assert not (CREATED in run.outcomes and is_born), "I22: told that it made the table that another made"
+        committed = {entry.instant for entry in entries if entry.kind is EntryKind.COMMIT}
         told = {outcome.instant for outcome in run.outcomes if isinstance(outcome, Commit)}
         assert told <= committed, f"I13: acknowledged {told}, committed {committed}"
-        writers = {number for number, _ in self._standing(world.store)}
+        writers = {number for number, *_ in self._standing(world.store)}
         for number, outcome in enumerate(run.outcomes):
             is_refused = isinstance(outcome, REFUSALS)
             assert not (is_refused and number in writers), f"I14: refused and committed: {outcome!r}"
 
+    def _check_saved(self, world: World, run: Run) -> None:
+        """A savepoint that was acknowledged is shown, unless it was deleted after it was asked for."""
+        released = [entry for entry in _entries(world.store) if entry.kind is EntryKind.RELEASE]
+        shown = {savepoint.instant for savepoint in savepoints(world.open())}
+        for saved in (outcome for outcome in run.outcomes if isinstance(outcome, Saved)):
+            is_released = any(e.slot > saved.asked_after and e.instant == saved.instant for e in released)
+            assert is_released or saved.instant in shown, f"I5: savepoint {saved.instant} vanished"
+
     def _check_rows(self, world: World, moment: str, *later: Row) -> None:
         expected: Rows = {}
-        for _, effect in self._standing(world.store):
+        for _, _, effect in self._standing(world.store):
             expected = effect(expected)
         seen = visible_rows(world.open()) - frozenset(later)
         assert seen == frozenset(expected.values()), f"I1, {moment}: {sorted(seen)}, not {expected}"
 
-    def _standing(self, store: Store) -> list[tuple[int, Callable[[Rows], Rows]]]:
-        """Who committed what stands, and what it did to the rows, in the ledger's order.
+    def _check_past(self, world: World) -> None:
+        """As of each commit there are the rows that it and those before it made of each other."""
+        standing = self._standing(world.store)
+        for _, time, _ in standing:
+            expected: Rows = {}
+            for _, other, effect in standing:
+                expected = effect(expected) if other <= time else expected
+            with suppress(SnapshotExpired):
+                seen = visible_rows(world.open(), as_of=time)
+                assert seen == frozenset(expected.values()), f"I21, as of {time}: {sorted(seen)}"
+
+    def _standing(self, store: Store) -> list[tuple[int, InstantTime, Callable[[Rows], Rows]]]:
+        """Who committed what stands, when, and what it did to the rows, in the ledger's order.
 
         The start state counts as number -1; what was written after the scenario is left out.
         """
         entries = _entries(store)
         owners = {entry.instant: entry.owner for entry in entries if entry.kind is EntryKind.BEGIN}
         taken_back = {one.instant for entry in entries for one in entry.revoked}
+        # A restore to an archived commit takes back all that followed it, archived or not.
+        gaps = [(entry.restored_to, entry.instant) for entry in entries if entry.restored_to is not None]
+        taken_back |= {time for time in owners for after, before in gaps if after < time < before}
         first = iter(self.first)
         standing = []
         for instant in (entry.instant for entry in entries if entry.kind is EntryKind.COMMIT):
             number = owners[instant].pid - 1
             effect = next(first, None) if number < 0 else self.actors[number].effect
             if effect is not None and instant not in taken_back:
-                standing.append((number, effect))
+                standing.append((number, instant, effect))
         return standing
 
 
@@ -343,11 +394,48 @@ def _oldest(world: World) -> InstantTime:
     return load_timeline(world.store).completed_commits[0].time
 
 
+def _naming(writer: Writer, name: Callable[[World], InstantTime]) -> Writer:
+    """The same writer, sharing the table, which then names a snapshot, if it may."""
+
+    def act(world: World, settings: WriteSettings = _SHARED) -> object:
+        commit = writer.act(world, settings)
+        try:
+            instant = name(world)
+            return Named(instant, visible_rows(world.open(), as_of=instant))
+        except REFUSALS:
+            return commit
+
+    return Writer(act, writer.effect)
+
+
+def _lease_newest(world: World) -> InstantTime:
+    with lease(world.open(), "reader", 3600) as held:
+        return held.instant
+
+
+def _newest(world: World) -> InstantTime:
+    return load_timeline(world.store).completed_commits[-1].time
+
+
 _undo = _refusable(lambda world: undo(world.open()))
 _restore = _refusable(lambda world: restore(world.open(), _oldest(world)))
 _savepoint = _refusable(lambda world: create_savepoint(world.open(), _oldest(world)))
 _savepoint_newest = _refusable(lambda world: create_savepoint(world.open()))
 _delete_savepoint = _refusable(lambda world: delete_savepoint(world.open(), _oldest(world)))
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A savepoint that was acknowledged, and the slot of the ledger after which it was asked for."""
+
+    instant: InstantTime
+    asked_after: int
+
+
+@_refusable
+def _save(world: World) -> object:
+    asked_after = world.open().ledger.read().slot
+    return Saved(create_savepoint(world.open(), _oldest(world)).instant, asked_after)
 
 
 @cache
@@ -467,6 +555,12 @@ RESTORING = (
     Scenario("savepoint and restore", _two_commits, (_savepoint_newest, _restore), first=_TWO),
     Scenario("savepoint and savepoint", _clean, (_savepoint, _savepoint)),
     Scenario("savepoint and its deletion", _savepointed, (_savepoint, _delete_savepoint)),
+    Scenario("deletion of a savepoint and the same savepoint", _savepointed, (_delete_savepoint, _save)),
+    Scenario(
+        "two deletions of a savepoint and the same savepoint",
+        _savepointed,
+        (_delete_savepoint, _delete_savepoint, _save),
+    ),
     Scenario("savepoint and rollback", _clean, (_savepoint, _roll_back)),
 )
 
@@ -508,6 +602,13 @@ def _four_commits() -> World:
 
 
 @cache
+def _four_and_savepoint() -> World:
+    world = _four_commits().copy()
+    _savepoint(world)
+    return world
+
+
+@cache
 def _decided_clean() -> World:
     """A cleaner died when its clean was decided, before anything was deleted."""
     world, counted = _four_commits().copy(), _four_commits().copy()
@@ -531,6 +632,11 @@ CLEANING = tuple(
         ("clean and overwrite", _four_commits, (_clean_versions, _replacement)),
         ("clean and savepoint", _four_commits, (_clean_versions, _savepoint)),
         ("savepoint and clean", _four_commits, (_savepoint, _clean_versions)),
+        (
+            "deletion of a savepoint, the same savepoint and clean",
+            _four_and_savepoint,
+            (_delete_savepoint, _save, _clean_versions),
+        ),
         ("clean and restore", _four_commits, (_clean_versions, _restore)),
         ("restore and clean", _four_commits, (_restore, _clean_commits)),
         ("clean and undo", _four_commits, (_clean_versions, _undo)),
@@ -552,7 +658,7 @@ def _archiving(writer: Writer) -> Writer:
     return Writer(lambda world: writer.act(world, replace(_SETTINGS, clean=_ARCHIVE.clean)), writer.effect)
 
 
-_archive = _refusable(lambda world: archive_after_recovery(world.open(), _ARCHIVE))
+_archive = _refusable(lambda world: archive_without_recovery(world.open(), _ARCHIVE))
 
 
 def _reader(world: World) -> object:
@@ -618,7 +724,79 @@ def _rolled_back_and_two() -> World:
     return world
 
 
+@cache
+def _four_undos() -> World:
+    """More rollbacks than may gather, and few commits."""
+    world = _two_commits().copy()
+    for _ in range(4):
+        _first.act(world)
+        undo(world.open())
+    return world
+
+
+@cache
+def _saved_and_two() -> World:
+    """A savepointed commit, and three after it: the first two of the four go when somebody archives."""
+    world = _clean().copy()
+    _savepoint(world)
+    for writer in (_second, _third, _fourth):
+        writer.act(world)
+    return world
+
+
+@cache
+def _saved_and_archived() -> World:
+    world = _saved_and_two().copy()
+    _archive(world)
+    return world
+
+
+@_refusable
+def _restore_saved(world: World) -> object:
+    (saved,) = _saved_and_two().open().ledger.read().savepoints
+    return restore(world.open(), saved)
+
+
+def _saved_reader(world: World) -> object:
+    """Whoever reads finds the rows of the newest commit, and those of the savepoint, archived or not."""
+    (saved,) = _saved_and_two().open().ledger.read().savepoints
+    now, then = visible_rows(world.open()), visible_rows(world.open(), as_of=saved)
+    assert now == _rows_after(4), f"I12: a reader sees {sorted(now)}"
+    assert then == _rows_after(1), f"I12: a reader of the savepoint sees {sorted(then)}"
+    return now, then
+
+
+@_refusable
+def _delete_saved(world: World) -> object:
+    (saved,) = _saved_and_two().open().ledger.read().savepoints
+    return delete_savepoint(world.open(), saved)
+
+
 ARCHIVING = (
+    *(
+        Scenario(name, start, actors, first=_FOUR)
+        for name, start, actors in (
+            ("archive and restore to a savepoint", _saved_and_two, (_archive, _restore_saved)),
+            ("restore to a savepoint and archive", _saved_and_two, (_restore_saved, _archive)),
+            ("archive around a savepoint and reader", _saved_and_two, (_archive, _saved_reader)),
+            ("archive and deletion of a savepoint", _saved_and_two, (_archive, _delete_saved)),
+            ("two restores to an archived savepoint", _saved_and_archived, (_restore_saved, _restore_saved)),
+            ("restore to an archived savepoint and writer", _saved_and_archived, (_restore_saved, _first)),
+            (
+                "restore to an archived savepoint and its deletion",
+                _saved_and_archived,
+                (_restore_saved, _delete_saved),
+            ),
+        )
+    ),
+    *(
+        Scenario(name, _four_undos, actors, checkpoint_after=2, first=_FOUR[:2])
+        for name, actors in (
+            ("archive and archive of rollbacks alone", (_archive, _archive)),
+            ("archive of rollbacks alone and undo", (_archive, _undo)),
+            ("writer that archives rollbacks and rollback", (_archiving(_first), _roll_back)),
+        )
+    ),
     *(
         Scenario(name, start, actors, first=_FOUR)
         for name, start, actors in (
@@ -703,6 +881,96 @@ VERIFYING = tuple(
     )
 )
 
+_outside_rome = _sharing(_add("a"))
+
+NAMING = (
+    Scenario("sharing writer and a lease", _clean, (_outside_rome, _naming(_in_rome, _lease_newest))),
+    Scenario(
+        "sharing writer and a savepoint of what is newest",
+        _clean,
+        (_outside_rome, _naming(_in_rome, lambda world: create_savepoint(world.open()).instant)),
+    ),
+    Scenario("sharing writer and a read of the past", _clean, (_outside_rome, _naming(_in_rome, _newest))),
+)
+
+
+def _make(key: str, record_key: str) -> Writer:
+    """A writer that makes the table, unless somebody has."""
+    row = (key, "paris", 4.0)
+
+    def act(world: World, settings: WriteSettings = _SETTINGS) -> Commit:
+        return world.first_write(table_of([row]), record_key=record_key, settings=settings)
+
+    return Writer(act, lambda table: table | {key: row})
+
+
+_create = _refusable(lambda world: world.create() and CREATED)
+
+
+def _dead_first_write() -> World:
+    world = memory_world()
+    world.die_after(_make("dead", "city").act, last="upload")
+    return world
+
+
+def _unshown_first_write() -> World:
+    world = memory_world()
+    world.die_after(_make("first", "id").act, last=LEDGER_FOLDER)
+    return world
+
+
+_FIRST = (lambda _: {"first": ("first", "paris", 4.0)},)
+
+CREATING = (
+    *(
+        Scenario(name, start, actors, first=())
+        for name, start, actors in (
+            ("first writes", memory_world, (_make("a", "id"), _make("b", "id"))),
+            ("first writes with different keys", memory_world, (_make("a", "id"), _make("b", "city"))),
+            (
+                "sharing first writes",
+                memory_world,
+                (_sharing(_make("a", "id")), _sharing(_make("b", "city"))),
+            ),
+            ("first write and create", memory_world, (_make("a", "city"), _create)),
+            ("create and first write", memory_world, (_create, _make("a", "city"))),
+            ("first writes after a dead one", _dead_first_write, (_make("a", "id"), _make("b", "city"))),
+            ("create and first write after a dead one", _dead_first_write, (_create, _make("a", "id"))),
+        )
+    ),
+    Scenario(
+        "first write and create, known to live",
+        memory_world,
+        (_make("a", "city"), _create),
+        Liveness.ALIVE,
+        first=(),
+    ),
+    Scenario(
+        "create and first write after an unshown one",
+        _unshown_first_write,
+        (_create, _make("a", "id")),
+        first=_FIRST,
+    ),
+)
+
+
+def _numbered(fare: float, settings: WriteSettings = _SETTINGS) -> Writer:
+    """A writer of the seventh batch: all of them have the same number, and read something else of it."""
+    row = ("batch", "paris", fare)
+    seventh = replace(settings, application="nightly", batch_number=7)
+    return Writer(
+        lambda world: world.write("bulk_insert", table_of([row]), seventh),
+        lambda table: table | {"batch": row},
+    )
+
+
+REPEATING = (
+    Scenario("writers of one number", _clean, (_numbered(1.0), _numbered(2.0))),
+    Scenario("sharing writers of one number", _clean, (_numbered(1.0, _SHARED), _numbered(2.0, _SHARED))),
+    Scenario("writer of a number and undo", _clean, (_numbered(1.0), _undo)),
+)
+
 SCENARIOS = (
-    *ONE_WRITER, *MANY_WRITERS, *TAKING_BACK, *RESTORING, *CLEANING, *ARCHIVING, *INGESTING, *VERIFYING,
+    *NAMING, *ONE_WRITER, *MANY_WRITERS, *TAKING_BACK, *RESTORING,
+    *CLEANING, *ARCHIVING, *INGESTING, *VERIFYING, *CREATING, *REPEATING,
 )  # fmt: skip

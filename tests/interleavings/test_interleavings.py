@@ -6,16 +6,17 @@ from functools import partial
 import pytest
 
 from harness.explorer import random_schedules, returning, sampled, schedules
+from harness.tiers import by_tier
 from holdfast.model.reports import Commit
 from interleavings.scenarios import SCENARIOS
 
 SEED = int(os.environ.get("HOLDFAST_SEED", "20261115"))
-RANDOM_SCHEDULES = int(os.environ.get("HOLDFAST_SCHEDULES", "6"))
+RANDOM_SCHEDULES = by_tier("HOLDFAST_SCHEDULES", sample=1, full=6)
 # Of the schedules with one switch, of those with a way back, and of those in which an actor never wakes;
 # 1 takes all.
-SWITCH_STRIDE = int(os.environ.get("HOLDFAST_SWITCH_STRIDE", "3"))
-RETURN_STRIDE = int(os.environ.get("HOLDFAST_RETURN_STRIDE", "5"))
-ASLEEP_STRIDE = int(os.environ.get("HOLDFAST_ASLEEP_STRIDE", "3"))
+SWITCH_STRIDE = by_tier("HOLDFAST_SWITCH_STRIDE", sample=24, full=3)
+RETURN_STRIDE = by_tier("HOLDFAST_RETURN_STRIDE", sample=12, full=5)
+ASLEEP_STRIDE = by_tier("HOLDFAST_ASLEEP_STRIDE", sample=24, full=3)
 
 
 def _share(stride):

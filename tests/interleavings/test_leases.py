@@ -8,22 +8,24 @@ from functools import cache
 import pytest
 
 from harness.checker import visible_rows
+from harness.cleaning import clean
 from harness.explorer import random_schedules, run_schedule, schedules
+from harness.tiers import by_tier
 from harness.world import SimulatedHost, World, memory_world, row_list, rows
-from holdfast.config.cleaning import CleanPolicy, CleanSettings
+from holdfast.config.choices import CleanPolicy
+from holdfast.config.cleaning import CleanSettings
 from holdfast.config.write import WriteSettings
 from holdfast.errors import Conflict, Fenced, HoldfastError, Refused, SnapshotExpired, UnknownInstant
 from holdfast.host import Liveness
-from holdfast.read.arrow_rows import read_rows, selected_schema
+from holdfast.read.arrow_rows import read_rows, select_schema
 from holdfast.read.snapshot import Snapshot, snapshot
-from holdfast.services.clean import clean
 from holdfast.services.leases import Lease, lease
-from holdfast.services.restore import restore
-from holdfast.services.undo import undo
+from holdfast.services.restore.restore import restore
+from holdfast.services.rollback.undo import undo
 from holdfast.timeline.timeline import load_timeline
 
 SEED = int(os.environ.get("HOLDFAST_SEED", "20261115"))
-RANDOM_SCHEDULES = int(os.environ.get("HOLDFAST_SCHEDULES", "25"))
+RANDOM_SCHEDULES = by_tier("HOLDFAST_SCHEDULES", sample=4, full=25)
 REFUSALS = (Conflict, Fenced, Refused, SnapshotExpired, UnknownInstant)
 
 _WRITE = WriteSettings(clean=CleanSettings(automatic=False))
@@ -63,7 +65,7 @@ class Held:
 
     def check(self, store):
         """Read what was planned: whatever is missing breaks the promise."""
-        schema = selected_schema(self.found.schema, columns=None, meta_columns=False)
+        schema = select_schema(self.found.schema, columns=None, meta_columns=False)
         try:
             read = frozenset(row_list(read_rows(store, self.found, schema)))
         except HoldfastError as error:

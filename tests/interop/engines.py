@@ -19,7 +19,9 @@ from interop.shapes import Shape
 Rows = dict[str, dict[str, Any]]
 """Partition and record key → the row, with its meta columns."""
 
+_TIMELINE_ZONE = "hoodie.table.timeline.timezone"
 _OPERATION = "hoodie.datasource.write.operation"
+_GENERATOR = "org.apache.hudi.common.table.timeline.HoodieInstantTimeGenerator"
 _TO_DELETE = "hoodie.datasource.write.partitions.to.delete"
 _FAIL_BEFORE_COMMIT = {
     "hoodie.precommit.validators": "org.apache.hudi.client.validator.SqlQuerySingleResultPreCommitValidator",
@@ -50,6 +52,10 @@ class Engine(Protocol):
 class Holdfast:
     name = "Holdfast"
 
+    def __init__(self, timeline_zone: str | None = None) -> None:
+        self.timeline_zone = timeline_zone
+        """Whose clock new tables go by; None leaves it to the table."""
+
     def write(
         self,
         path: str,
@@ -58,7 +64,8 @@ class Holdfast:
         rows: pa.Table,
         options: Mapping[str, str] | None = None,
     ) -> InstantTime:
-        given = shape.options | {_OPERATION: operation} | dict(options or {})
+        made = {} if self.timeline_zone is None else {_TIMELINE_ZONE: self.timeline_zone}
+        given = shape.options | made | {_OPERATION: operation} | dict(options or {})
         commit = holdfast.write(rows, path, given)
         assert commit is not None
         assert not commit.post_commit_errors, commit.post_commit_errors
@@ -83,7 +90,8 @@ class Hudi:
         self._line = line
         self._folder = folder
         self._batches = 0
-        self.spark = _session(line, folder)
+        self.timeline_zone = line.timeline_zone
+        self.spark = start_session(line, folder)
         for option, value in self._options.items():
             self.spark.sql(f"set {option}={value}")
 
@@ -110,7 +118,8 @@ class Hudi:
     def save(
         self, frame: DataFrame, path: str, shape: Shape, operation: str, options: Mapping[str, str] | None
     ) -> None:
-        given = shape.options | {_OPERATION: operation} | self._options | dict(options or {})
+        made = {_TIMELINE_ZONE: self.timeline_zone, _OPERATION: operation}
+        given = shape.options | made | self._options | dict(options or {})
         frame.write.format("hudi").options(**given).mode("append").save(path)
 
     def delete_partition(self, path: str, shape: Shape, *partitions: str) -> InstantTime:
@@ -150,6 +159,16 @@ class Hudi:
         if until is not None:
             reader = reader.option("hoodie.datasource.read.end.instanttime", until)
         return keyed(plain_rows(reader.load(path)))
+
+    def move_to(self, zone: str) -> None:
+        """Go on as a JVM that is started in that zone now: one that runs never goes behind its instants."""
+        jvm = self.spark.sparkContext._jvm
+        assert jvm is not None
+        jvm.java.util.TimeZone.setDefault(jvm.java.util.TimeZone.getTimeZone(zone))
+        loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        last = jvm.java.lang.Class.forName(_GENERATOR, True, loader).getDeclaredField(self._line.last_instant)
+        last.setAccessible(True)
+        last.get(None).set("0")
 
     def call(self, path: str, procedure: str, **arguments: object) -> list[Row]:
         """One of Hudi's SQL procedures on the table at a path."""
@@ -196,7 +215,8 @@ def plain_rows(frame: DataFrame) -> list[dict[str, Any]]:
 def plain(value: Any) -> Any:
     """The same for what Spark and Arrow call a value."""
     if isinstance(value, dt.datetime):
-        return value.replace(tzinfo=None)
+        # Spark's have no zone, and mean that of the process.
+        return value.astimezone(dt.UTC).replace(tzinfo=None)
     if isinstance(value, bytearray):
         return bytes(value)
     if isinstance(value, Mapping):
@@ -210,7 +230,7 @@ def _literal(value: object) -> str:
     return str(value).lower() if isinstance(value, (bool, int)) else f"'{value}'"
 
 
-def _session(line: Line, folder: Path) -> SparkSession:
+def start_session(line: Line, folder: Path) -> SparkSession:
     settings = {
         "spark.jars": str(line.jar),
         "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
@@ -224,7 +244,7 @@ def _session(line: Line, folder: Path) -> SparkSession:
         "spark.sql.codegen.wholeStage": "false",
         "spark.ui.enabled": "false",
         "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -Duser.timezone=UTC",
+        "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -Duser.timezone={line.zone}",
     }
     builder = SparkSession.builder.master("local[2]").appName("interop")
     for name, value in settings.items():

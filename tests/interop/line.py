@@ -17,7 +17,7 @@ from enum import StrEnum
 from importlib import import_module
 
 from interop.lines import LINES, CannotBeHad
-from interop.talk import CHECKS, Registered, Talk
+from interop.talk import CHECKS, Registered, Talk, move_us_to
 
 
 class Fared(StrEnum):
@@ -27,13 +27,12 @@ class Fared(StrEnum):
     """It was not asked, or something that it needs is not here; the reason is said."""
 
 
-MODULES = ("reading", "continuing", "services", "failures", "together", "versions")
+MODULES = ("reading", "continuing", "services", "failures", "together", "versions", "zones")
 
 
 def main() -> int:
-    os.environ["TZ"] = "UTC"
-    time.tzset()
     line = LINES[sys.argv[1]]
+    move_us_to(line.zone)
     is_short = "short" in sys.argv[2:]
     only = os.environ.get("HOLDFAST_INTEROP_ONLY", "")
     for module in MODULES:

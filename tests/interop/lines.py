@@ -25,6 +25,12 @@ class Line:
     version: str
     environment: str
     """The lock in `tests/matrix` with the PySpark that the bundle is for."""
+    zone: str
+    """Where both engines are while they talk, unless a check takes them elsewhere."""
+    timeline_zone: str
+    """Whose clock the tables go by, `LOCAL` or `UTC`."""
+    last_instant: str
+    """The field in which its generator of instants remembers the last one."""
     options: Mapping[str, str] = field(default_factory=dict)
     """What every write needs to keep a table at version 6."""
 
@@ -50,9 +56,12 @@ class Line:
 LINES = {
     line.name: line
     for line in (
-        Line("0.15", "hudi-spark3.5-bundle_2.12", "0.15.0", "oldest"),
+        Line("0.15", "hudi-spark3.5-bundle_2.12", "0.15.0", "oldest", "America/New_York", "LOCAL",
+            "lastInstantTime",
+        ),
         Line(
-            "1.x", "hudi-spark3.5-bundle_2.12", "1.2.0", "oldest",
+            "1.x", "hudi-spark3.5-bundle_2.12", "1.2.0", "oldest", "Asia/Kolkata", "UTC",
+            "LAST_INSTANT_TIME",
             {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"},
         ),
     )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,7 +63,7 @@ class Talk:
         self.line = line
         self.folder = folder
         self.is_short = is_short
-        self.ours = Holdfast()
+        self.ours = Holdfast(line.timeline_zone)
         self.hudi = Hudi(line, folder)
         self.comparisons = 0
         self._tables = 0
@@ -73,6 +76,20 @@ class Talk:
     def both_ways(self) -> tuple[tuple[Engine, Engine], ...]:
         """Who begins, and who continues."""
         return (self.ours, self.hudi), (self.hudi, self.ours)
+
+    @contextmanager
+    def in_zone(self, zone: str, timeline_zone: str) -> Iterator[None]:
+        """Let both engines be elsewhere, and make tables that go by that clock."""
+        try:
+            self._move(zone, timeline_zone)
+            yield
+        finally:
+            self._move(self.line.zone, self.line.timeline_zone)
+
+    def _move(self, zone: str, timeline_zone: str) -> None:
+        self.ours.timeline_zone = self.hudi.timeline_zone = timeline_zone
+        move_us_to(zone)
+        self.hudi.move_to(zone)
 
     def path(self, name: str = "trips") -> str:
         """Where a table is going to be."""
@@ -159,6 +176,12 @@ def as_if_killed(path: str, act: Callable[[], object], *endings: str) -> set[str
     for name, content in begun.items():
         (table / ".hoodie" / name).write_bytes(content)
     return left
+
+
+def move_us_to(zone: str) -> None:
+    """Let this process, and those that it starts, be in a time zone."""
+    os.environ["TZ"] = zone
+    time.tzset()
 
 
 def refusal(act: Callable[[], object]) -> str:

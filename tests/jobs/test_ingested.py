@@ -11,8 +11,9 @@ from crashes.matrix import INGEST, INGESTING, NEW, NEXT, OLD, clean_table, crash
 from harness.checker import check_at_any_time, check_at_rest, visible_rows
 from harness.faults import RecordingStore, StoreWrapper
 from harness.world import START_MS, SimulatedHost, memory_world, table_of
-from holdfast.config.cleaning import CleanPolicy, CleanSettings
-from holdfast.config.write import ConcurrencyMode, FailedWritesPolicy, WriteSettings
+from holdfast.config.choices import CleanPolicy, ConcurrencyMode, FailedWritesPolicy
+from holdfast.config.cleaning import CleanSettings
+from holdfast.config.write import WriteSettings
 from holdfast.errors import Conflict, Refused
 from holdfast.format.commits import decode_commit
 from holdfast.host import Liveness
@@ -28,9 +29,9 @@ from holdfast.jobs.ingested import (
 )
 from holdfast.jobs.source_files import SourceFile
 from holdfast.model.names import SOURCES_FOLDER
-from holdfast.services.archive import archive_by_hand
-from holdfast.services.restore import restore
-from holdfast.services.undo import undo
+from holdfast.services.archive.archive import archive_instants
+from holdfast.services.restore.restore import restore
+from holdfast.services.rollback.undo import undo
 from holdfast.timeline.timeline import load_timeline, read_completed
 
 SHARED = WriteSettings(
@@ -115,7 +116,7 @@ def test_archived_commits_still_count(world):
     for number in range(8):
         world.ingest(dict([day(number)]))
 
-    report = archive_by_hand(world.open(), TWO_LEFT)
+    report = archive_instants(world.open(), TWO_LEFT)
 
     assert len(report.archived) > 4
     assert ingested(world) == [f"/in/day{number}.csv" for number in range(8)]
@@ -127,7 +128,7 @@ def test_a_register_finds_commits_that_came_and_were_archived_since_it_was_read(
     register.read()
     for number in range(8):
         world.ingest(dict([day(number)]))
-    archive_by_hand(world.open(), TWO_LEFT)
+    archive_instants(world.open(), TWO_LEFT)
 
     assert len(register.read().files) == 8
 
@@ -139,7 +140,7 @@ def test_a_file_of_an_archived_commit_is_not_ingested_by_a_run_that_slept_meanwh
     file = SourceFile("/in/day0.csv", 1, START_MS)
     for number in range(8):
         world.ingest(dict([day(number)]))
-    archive_by_hand(world.open(), TWO_LEFT)
+    archive_instants(world.open(), TWO_LEFT)
 
     with pytest.raises(Conflict, match="another run ingested it first"):
         world.write("bulk_insert", day(0)[1], origin=files_origin(register, [file], before, pipeline="t"))
@@ -274,7 +275,7 @@ def test_whatever_the_files_are_called_a_commit_says_their_addresses(names):
     world.write("bulk_insert", day(1)[1], origin=origin)
 
     assert set(Register(world.open()).read().files) == {file.uri for file in files}
-    assert origin.conflict(origin.said) is not None
+    assert origin.conflict(origin.extra_metadata) is not None
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,13 @@ import pytest
 import holdfast
 from harness.checker import check_at_any_time, check_at_rest
 from harness.faults import Crash, CrashingStore, RecordingStore
+from holdfast.config.choices import Operation
 from holdfast.config.pipeline import Destination, Pipeline, Source
 from holdfast.errors import InvalidOption, InvalidRequest, Refused, SchemaMismatch, WriterActive
 from holdfast.jobs.ingested import Register
 from holdfast.jobs.pipeline import plan_pipeline, run_pipeline
 from holdfast.storage.local import LocalStore
-from holdfast.table import opened, target
+from holdfast.table import opened
 from holdfast.table.opened import open_at
 
 pytestmark = pytest.mark.spark
@@ -119,7 +120,7 @@ def test_a_run_without_rows_remembers_its_files(spark, pipeline, inbox):
 
 
 def test_what_was_undone_is_taken_in_again_by_the_next_run(spark, pipeline, inbox):
-    added = pipeline(operation="bulk_insert")
+    added = pipeline(operation=Operation.BULK_INSERT)
     deliver(inbox, "a.csv", (1, "paris", 1, 1.0))
     run_pipeline(added, spark=spark)
     deliver(inbox, "b.csv", (2, "rome", 1, 2.0))
@@ -301,10 +302,10 @@ def test_clean_runs_after_the_commit(spark, pipeline, inbox):
 
 
 def test_two_runs_at_once_take_in_every_file_once(spark, pipeline, inbox):
-    shared = pipeline(operation="bulk_insert", options=_SHARING)
+    shared = pipeline(operation=Operation.BULK_INSERT, options=_SHARING)
     for number in range(4):
         deliver(inbox, f"{number}.csv", (number, "paris", 1, 1.0))
-    run_pipeline(pipeline(operation="bulk_insert", options=_SHARING, transform=""), spark=spark)
+    run_pipeline(pipeline(operation=Operation.BULK_INSERT, options=_SHARING, transform=""), spark=spark)
     for number in range(4, 8):
         deliver(inbox, f"{number}.csv", (number, "paris", 1, 1.0))
     outcomes = []
@@ -327,7 +328,7 @@ def test_two_runs_at_once_take_in_every_file_once(spark, pipeline, inbox):
 
 
 def test_a_run_beside_one_that_is_alone_on_the_table_is_told_so(spark, pipeline, inbox):
-    alone = pipeline(operation="bulk_insert")
+    alone = pipeline(operation=Operation.BULK_INSERT)
     deliver(inbox, "a.csv", (1, "paris", 1, 1.0))
     run_pipeline(alone, spark=spark)
     deliver(inbox, "b.csv", (2, "paris", 1, 1.0))
@@ -356,13 +357,12 @@ def test_a_run_whose_driver_dies_over_its_write_is_made_up_for_by_the_next(
 
     Every other step, because all of them are in tests/jobs/test_ingested.py without Spark.
     """
-    added = pipeline(operation="bulk_insert", transform="SELECT * FROM source")
+    added = pipeline(operation=Operation.BULK_INSERT, transform="SELECT * FROM source")
     deliver(inbox, "0.csv", (0, "paris", 1, 1.0))
     run_pipeline(added, spark=spark)
 
     def on(wrap):
-        for module in (opened, target):
-            monkeypatch.setattr(module, "open_store", lambda location: wrap(LocalStore(location.uri)))
+        monkeypatch.setattr(opened, "open_store", lambda location: wrap(LocalStore(location.uri)))
 
     deliver(inbox, "1.csv", (1, "paris", 1, 1.0))
     recorders = []
@@ -393,7 +393,7 @@ def streaming(pipeline, inbox, **options):
             "schema": "trip_id BIGINT, city STRING, ts BIGINT, fare DOUBLE",
             "options": {"maxFilesPerTrigger": "1", **options},
         },
-        operation="bulk_insert",
+        operation=Operation.BULK_INSERT,
     )
 
 
@@ -451,7 +451,7 @@ def test_a_stream_of_rates_is_taken_in_as_far_as_it_is_there(spark, pipeline):
     rate = pipeline(
         source={"format": "rate", "path": "", "stream": True, "options": {"rowsPerSecond": "50"}},
         transform="SELECT value AS trip_id, 'paris' AS city, value AS ts, 1.0D AS fare FROM source",
-        operation="bulk_insert",
+        operation=Operation.BULK_INSERT,
     )
     for _ in range(3):
         run_pipeline(rate, spark=spark)

@@ -1,6 +1,7 @@
 """Push jobs against a real service, on rows in memory: what queries see, and what is left behind."""
 
 import os
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,6 +21,7 @@ from harness.push_jobs import (
     seen,
     stored_files,
 )
+from holdfast.config.choices import Operation
 from holdfast.config.push_job import FileInput, TableInput
 from holdfast.config.write import WriteSettings
 from holdfast.engines.arrow.rows import ArrowRows
@@ -34,11 +36,11 @@ from holdfast.errors import (
 )
 from holdfast.host import Owner, SystemHost
 from holdfast.jobs.ingested import Register, files_origin
-from holdfast.jobs.leftovers import RunRecord, Scope, write_record
-from holdfast.jobs.push import plan_push_job, run_push_job
+from holdfast.jobs.push.run import plan_push_job, run_push_job
+from holdfast.jobs.push.run_records import RunRecord, Scope, write_record
 from holdfast.jobs.source_files import SourceFile
 from holdfast.model.pushes import LAKE_INSTANT, LAKE_TABLE, source_text
-from holdfast.push.deep_store import RUNS
+from holdfast.push.segments.deep_store import RUNS
 from holdfast.storage.local import LocalStore
 from holdfast.table.opened import open_at
 from holdfast.writes import operations
@@ -83,7 +85,9 @@ def test_a_push_of_a_commit_that_files_became_names_them_too(running, table, tmp
     register = Register(open_at(path))
     files = [SourceFile(f"/inbox/{name}.csv", 1, 1) for name in ("monday", "tuesday")]
     origin = files_origin(register, files, register.read(), pipeline="orders")
-    commit = operations.insert(open_at(path), ArrowRows(rows_of(1)), WriteSettings(), origin=origin)
+    commit = operations.write(
+        open_at(path), Operation.INSERT, ArrowRows(rows_of(1)), WriteSettings(), origin=origin
+    )
 
     plan = plan_push_job(job_of(running.controller_url, table.name, input=TableInput(path=path)))
 
@@ -410,7 +414,7 @@ def test_the_record_of_a_run_is_there_while_it_runs_and_only_then(running, table
 
 def test_a_record_of_another_boot_is_of_a_run_that_is_gone(running, table):
     mine = SystemHost().owner("run8")
-    gone = Owner(mine.host, "another boot", mine.pid, mine.started, "run8")
+    gone = replace(mine, boot="another boot")
     record = RunRecord(run="run8", owner=gone, started_ms=1, scope=Scope())
     write_record(_deep_store(running), table.typed, record)
 

@@ -9,7 +9,7 @@ from harness.push_client import PushedTable, config
 from harness.push_jobs import job_of, stored_files
 from holdfast.config.push_job import Backfill, SegmentNaming, SegmentSizing
 from holdfast.errors import InvalidRequest, Refused
-from holdfast.jobs.push import run_push_job
+from holdfast.jobs.push.run import run_push_job
 
 DAY_MS = 86_400_000
 FIRST = 20_000 * DAY_MS

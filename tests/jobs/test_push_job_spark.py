@@ -15,8 +15,8 @@ from harness.push_client import make_table
 from harness.push_jobs import job_of, retention, seen, stored_files
 from holdfast.config.push_job import FileInput, SegmentSizing, TableInput
 from holdfast.errors import InvalidRequest, SchemaMismatch
-from holdfast.jobs.interruptions import Terminated
-from holdfast.jobs.push import run_push_job
+from holdfast.jobs.process import Terminated
+from holdfast.jobs.push.run import run_push_job
 from holdfast.model.pushes import LAKE_INSTANT, LAKE_TABLE
 from holdfast.push import run_job
 

@@ -20,12 +20,12 @@ from holdfast.errors import (
     StorageUnavailable,
 )
 from holdfast.host import SystemHost
-from holdfast.jobs.leftovers import RunRecord, Scope, write_record
-from holdfast.jobs.push import run_push_job
-from holdfast.jobs.replacement import Patience, check_shared, open_target, upload_segments
-from holdfast.push.archives import unpack_batch
-from holdfast.push.deep_store import RUNS, segment_of_file
-from holdfast.push.segment_task import BuiltSegment
+from holdfast.jobs.push.replacement import RetryPolicy, check_shared, open_target, upload_segments
+from holdfast.jobs.push.run import run_push_job
+from holdfast.jobs.push.run_records import RunRecord, Scope, write_record
+from holdfast.push.segments.build import BuiltSegment
+from holdfast.push.segments.deep_store import RUNS, segment_of_file
+from holdfast.push.uploads.archives import unpack_batch
 from holdfast.server.run import serving
 from holdfast.storage.local import LocalStore
 
@@ -40,7 +40,7 @@ def test_a_call_that_fails_for_a_while_is_repeated_each_time_after_twice_as_long
             raise answer
         return answer
 
-    assert Patience(3, 1000, waits.append).answer(call) == "done"
+    assert RetryPolicy(3, 1000, waits.append).until_answered(call) == "done"
     assert waits == [1, 2]
 
 
@@ -52,12 +52,12 @@ def test_a_refusal_is_not_repeated():
         raise Conflict("no")
 
     with pytest.raises(Conflict):
-        Patience(5, 1, lambda _: None).answer(call)
+        RetryPolicy(5, 1, lambda _: None).until_answered(call)
     assert calls == [1]
 
 
 def test_a_deep_store_that_the_service_does_not_share_is_noticed_before_anything_is_built(running, table):
-    target = open_target(running.controller_url, "", table.name, Patience())
+    target = open_target(running.controller_url, "", table.name, RetryPolicy())
 
     with pytest.raises(InvalidRequest, match="does not see"):
         check_shared(target, "run1")
@@ -77,7 +77,7 @@ def test_segments_that_do_not_fit_one_write_of_the_store_are_registered_in_small
             self.took.append(found)
 
     client, counts = Small(), []
-    target = replace(open_target(running.controller_url, "", table.name, Patience()), client=client)
+    target = replace(open_target(running.controller_url, "", table.name, RetryPolicy()), client=client)
     built = [
         BuiltSegment(name=f"s{number}", path=f"s{number}", rows=1, size_bytes=1, crc=1)
         for number in range(10)

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.errors import InvalidRequest
-from holdfast.jobs.source_files import SourceFile, listed_files, matching_files
+from holdfast.jobs.source_files import SourceFile, list_files, matching_files
 
 
 @pytest.fixture
@@ -62,10 +62,10 @@ def test_what_is_not_there_is_refused_and_named(folder, path, message):
     ],
 )
 def test_files_beneath_a_folder_are_chosen_by_patterns_over_whole_paths(folder, patterns, expected):
-    assert names(listed_files(str(folder), **patterns), folder) == expected
+    assert names(list_files(str(folder), **patterns), folder) == expected
 
 
 @pytest.mark.parametrize("pattern", ["*.csv", "regex:(", "sql:x"])
 def test_a_pattern_that_is_none_is_refused(folder, pattern):
     with pytest.raises(InvalidRequest):
-        listed_files(str(folder), include=pattern)
+        list_files(str(folder), include=pattern)

@@ -1,5 +1,6 @@
 """Run the Spark tests on every supported PySpark, and say in a few lines how each fared.
 
+The lowest version of every dependency is tried too, without Spark and with it.
 `make test-matrix` makes the environments, one for each lock in this folder.
 """
 
@@ -26,15 +27,35 @@ CORE = (
     "tests/engines/test_footers.py",
     "tests/engines/test_spark_reads.py",
     "tests/engines/test_source.py",
+    "tests/behaviour/test_live_rows.py",
 )
+SOURCE = ("tests/engines/test_source.py",)
+"""What Spark changes about Python data sources from one release to the next."""
 SESSION = (
     "--conf spark.sql.codegen.wholeStage=false --driver-java-options -XX:TieredStopAtLevel=1 pyspark-shell"
 )
 """Over a handful of rows most of the time goes into compiling queries, and then into compiling Spark."""
 CONNECT = ("tests/engines/test_connect.py",)
+SERVICE = (
+    "tests/format",
+    "tests/storage",
+    "tests/push",
+    "tests/server",
+    "tests/behaviour/test_merging.py",
+    "tests/behaviour/test_hudi_tables.py",
+    "tests/behaviour/test_links.py",
+    "tests/services/test_clean.py",
+    "tests/services/test_restore.py",
+)
+"""What most depends on Arrow, msgspec, DuckDB, sqlglot and the HTTP server."""
+SPARK, WITHOUT_SPARK = "in process", "no Spark"
 RUNS = (
-    ("oldest", "in process", CORE),
-    ("newest", "in process", CORE),
+    ("lowest", WITHOUT_SPARK, SERVICE),
+    ("lowest", SPARK, ("tests/behaviour/test_spark_writes.py", "tests/engines/test_spark_reads.py")),
+    ("oldest", SPARK, CORE),
+    ("newest", SPARK, CORE),
+    ("spark41", SPARK, SOURCE),
+    ("spark42", SPARK, SOURCE),
     ("oldest", "Connect", CONNECT),
     ("default", "Connect", CONNECT),  # `make test` has run it in process.
     ("newest", "Connect", CONNECT),
@@ -48,10 +69,11 @@ def main() -> int:
     has_failed = False
     for environment, way, tests in RUNS:
         python = ROOT / ".venvs" / environment / "bin" / "python"
-        name = f"PySpark {version(python):6} {way:10}"
+        name = f"{environment:8} PySpark {version(python):6} {way:10}"
         say(f"{name} ...")
         began = time.monotonic()
-        command = [python, "-m", "pytest", "-m", "spark", "-rs", "-p", "no:cacheprovider", *tests]
+        kind = "not spark" if way == WITHOUT_SPARK else "spark"
+        command = [python, "-m", "pytest", "-m", kind, "-rs", "-p", "no:cacheprovider", *tests]
         session = os.environ | {"PYSPARK_SUBMIT_ARGS": SESSION}
         ran = subprocess.run(command, cwd=ROOT, env=session, capture_output=True, text=True)
         fared.append(f"{name} {time.monotonic() - began:4.0f} s  {outcome(ran.stdout)}")

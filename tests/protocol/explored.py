@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable, Iterable
 
 from protocol.model import (
+    LEDGER_ARCHIVER,
+    LEDGER_INVARIANTS,
     LEDGER_ROLLBACK,
     LEDGER_WRITER,
     REQUESTED,
@@ -17,10 +19,14 @@ from protocol.model import (
     abort_by,
     append_exclusively,
     append_overwriting,
+    archive_by,
+    archive_deleted,
+    archive_is_wrong,
     beat,
     begin,
     check_heartbeat,
     check_still_pending,
+    checkpoint_by,
     choose,
     choose_expired,
     clear,
@@ -29,10 +35,16 @@ from protocol.model import (
     complete_rollback,
     dead_holder_blocks,
     decide_abort,
+    decide_archive_by,
     decide_commit,
+    is_all_decided,
+    is_not_named,
+    is_nothing_begun,
     is_on_timeline,
     locked_rollback,
     locked_writer,
+    look,
+    name_if,
     not_recovered,
     orphan_data,
     plan,
@@ -63,6 +75,11 @@ PROTOCOL_RUNS = (
     (LEDGER_PROTOCOL, Population((("A", "B"), ("A",)), rollbacks=1)),
     (LEDGER_PROTOCOL, Population((("A",), ("B",)), rollbacks=1)),
     (LEAN_LEDGER_PROTOCOL, Population((("A",), ("A",)), rollbacks=2)),
+    (LEAN_LEDGER_PROTOCOL, Population((("A",), ("B",)), rollbacks=1, readers=1)),
+    (LEAN_LEDGER_PROTOCOL, Population((("A", "B?"), ("B", "A?")), rollbacks=1)),
+    (LEAN_LEDGER_PROTOCOL, Population((("A",), ("B",)), readers=1, archivers=1)),
+    (LEDGER_PROTOCOL, Population((("A",),), rollbacks=1, archivers=1, keepers=1)),
+    (LEAN_LEDGER_PROTOCOL, Population((("A",), ("A",)), rollbacks=1, keepers=1)),
 )
 
 SMALLEST_FIRST = (
@@ -71,6 +88,12 @@ SMALLEST_FIRST = (
     Population((("A",), ("A",))),
     Population((("A",), ("B",))),
     Population((("A",), ("A",)), rollbacks=1),
+    Population((("A",), ("B",)), readers=1),
+    Population((("A", "B?"), ("B", "A?"))),
+    Population((("A",),), archivers=1),
+    Population((("A",),), readers=1, archivers=1),
+    Population((("A",), ("B",)), archivers=1),
+    Population((("A",),), rollbacks=1, keepers=1),
 )
 
 
@@ -149,6 +172,36 @@ DEFECTS = (
         "writer publishes only its own commit",
         writer=(*LEDGER_WRITER[:-2], publish_only_mine, clear),
     ),
+    Protocol("snapshot named while an older write runs", reader=(look, name_if(lambda *_: True))),
+    Protocol(
+        "snapshot named although an older commit is not shown", reader=(look, name_if(is_nothing_begun))
+    ),
+    Protocol("snapshot named by a time that is to come", reader=(look, name_if(is_all_decided))),
+    Protocol(
+        "commit does not validate what it read and left",
+        writer=(*_BEFORE_COMMIT, commit_by(append_exclusively, counts_reads=False), publish, clear),
+    ),
+    Protocol(
+        "instants deleted before they are archived",
+        archiver=(*LEDGER_ARCHIVER[:3], clear, archive_deleted),
+    ),
+    Protocol(
+        "a commit that was named is deleted and not archived",
+        archiver=(*LEDGER_ARCHIVER[:3], archive_by(is_not_named), clear),
+        invariants=tuple(one for one in LEDGER_INVARIANTS if one is not archive_is_wrong),
+    ),
+    Protocol(
+        "archived past a write that is not decided",
+        archiver=(read_ledger, publish, decide_archive_by(waits=False), *LEDGER_ARCHIVER[3:]),
+    ),
+    Protocol(
+        "commit does not fence whose abort a checkpoint left out",
+        writer=(*_BEFORE_COMMIT, commit_by(append_exclusively, fences_unknown=False), publish, clear),
+    ),
+    Protocol(
+        "checkpoint leaves out an abort that is not carried out",
+        keeper=(read_ledger, publish, checkpoint_by(waits=False)),
+    ),
 )
 
 
@@ -174,7 +227,7 @@ def main() -> int:
 
 def row(exploration: Exploration) -> str:
     return (
-        f"{exploration.protocol.name:<50} {exploration.population!s:<28} "
+        f"{exploration.protocol.name:<55} {exploration.population!s:<48} "
         f"{exploration.states:>8,}  {exploration.violation or 'safe'}"
     )
 

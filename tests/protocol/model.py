@@ -11,6 +11,9 @@ has run from it with nobody else alive.
     writer      ─ begin ─ view ─ beat ─ request ─ start ─ write ─ reconcile ─ commit ─ publish ─ clear
     rollback    ─ choose ─ abort ─ plan ─ store plan ─ start ─ clear ─ complete
                               └─ COMMIT found: publish, clear
+    reader      ─ look ─ name
+    archiver    ─ publish ─ ARCHIVE ─ archive ─ clear
+    keeper      ─ publish ─ checkpoint
 
 Local work is merged into the storage step before or after it. Three merges
 need a reason: reading the ledger is one step although it reads many slots,
@@ -23,7 +26,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-BEGIN, COMMIT, ABORT = "BEGIN", "COMMIT", "ABORT"
+BEGIN, COMMIT, ABORT, ARCHIVE = "BEGIN", "COMMIT", "ABORT", "ARCHIVE"
+OUTCOMES = (COMMIT, ABORT)
 
 DATA, MARKER, HEARTBEAT = "data", "marker", "heartbeat"
 REQUESTED, INFLIGHT, COMPLETED = "requested", "inflight", "completed"
@@ -33,6 +37,12 @@ ROLLBACK_REQUESTED, ROLLBACK_INFLIGHT, ROLLBACK_COMPLETED = (
     "rollback.completed",
 )
 LOCK, DECISION = "lock", "decision"
+NAMED = "named"
+"""A snapshot that somebody named, as a savepoint does: the commits that were shown up to an instant."""
+ARCHIVED, CHECKPOINT = "archived", "checkpoint"
+
+READER, ARCHIVER, KEEPER = "reader", "archiver", "keeper"
+"""Actors that are neither writers nor rollbacks. A keeper checkpoints the ledger."""
 
 FILES_OF_A_WRITE = (DATA, MARKER, HEARTBEAT, INFLIGHT, REQUESTED)
 
@@ -47,6 +57,7 @@ class Entry(NamedTuple):
     instant: int
     rollback: int = 0
     bases: Bases = ()
+    reads: Bases = ()
 
 
 class File(NamedTuple):
@@ -84,8 +95,10 @@ class Actor(NamedTuple):
     """What one process knows: where it is in its program and what it has read.
 
     `attempts` are the data files a writer's tasks produce: the first letter is
-    the file group, a star marks the attempt that loses. `seen` is how much of
-    the ledger was read; `todo` the files still to create or delete.
+    the file group, a star marks the attempt that loses, a question mark a group
+    that the writer looks into and leaves as it is, as a delete does that does not
+    find its key. `seen` is how much of the ledger was read; `todo` the files still
+    to create or delete, or what a reader has seen.
     """
 
     at: int = 0
@@ -94,13 +107,23 @@ class Actor(NamedTuple):
     seen: int = 0
     bases: Bases = ()
     todo: tuple[File, ...] = ()
+    reads: Bases = ()
+    role: str = ""
 
     def next(self, **known: object) -> "Actor":
         return self._replace(at=self.at + 1, **known)
 
     @property
     def groups(self) -> tuple[str, ...]:
-        return tuple(name for name in self.attempts if not name.endswith("*"))
+        return tuple(name for name in self.attempts if len(name) == 1)
+
+    @property
+    def read_groups(self) -> tuple[str, ...]:
+        return tuple(name[0] for name in self.attempts if name.endswith("?"))
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        return tuple(name for name in self.attempts if not name.endswith("?"))
 
 
 STOPPED = Actor(at=-1)
@@ -118,7 +141,7 @@ Step = Callable[[World, Actor], Successors | None]
 
 def outcome(ledger: tuple[Entry, ...], instant: int) -> Entry | None:
     """The first COMMIT or ABORT that names the instant."""
-    return next((entry for entry in ledger if entry[1] == instant and entry[0] != BEGIN), None)
+    return next((entry for entry in ledger if entry[1] == instant and entry[0] in OUTCOMES), None)
 
 
 def is_aborted(ledger: tuple[Entry, ...], instant: int) -> bool:
@@ -135,8 +158,25 @@ def committed(ledger: tuple[Entry, ...]) -> tuple[Entry, ...]:
 
 
 def completed(world: World) -> list[File]:
-    """Completed instants as a reader lists them: by instant time."""
-    return sorted(file for file in world.files if file.kind == COMPLETED)
+    """Completed instants as a reader lists them, on the timeline and in archives: by instant time."""
+    found = {file._replace(kind=COMPLETED) for file in world.files if file[0] in (COMPLETED, ARCHIVED)}
+    return sorted(found)
+
+
+def is_shown(world: World, commit: Entry) -> bool:
+    """Whether a commit is on the timeline, or has left it for an archive."""
+    files = world.files
+    archived = File(ARCHIVED, commit.instant, commit.bases)
+    return File(COMPLETED, commit.instant, commit.bases) in files or archived in files
+
+
+def known(world: World, read: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    """What the ledger tells who starts at the newest checkpoint: nothing of the aborts that it left out."""
+    checkpoints = [file.content for file in world.files if file[0] == CHECKPOINT]
+    _, forgotten = max((one for one in checkpoints if one[0] <= len(read)), default=(0, ()))
+    if not forgotten:
+        return read
+    return tuple(entry for entry in read if entry[1] not in forgotten)
 
 
 def next_time(ledger: tuple[Entry, ...]) -> int:
@@ -149,11 +189,11 @@ def latest_slices(world: World, groups: Iterable[str]) -> Bases:
     return tuple((group, visible.get(group, 0)) for group in groups)
 
 
-def has_conflict(ledger: tuple[Entry, ...], me: Actor) -> bool:
-    """Whether a COMMIT after the actor's BEGIN touches one of its groups."""
+def has_conflict(ledger: tuple[Entry, ...], me: Actor, *, counts_reads: bool = True) -> bool:
+    """Whether a COMMIT after the actor's BEGIN touches one of the groups that it wrote or read."""
     since = next(slot for slot, entry in enumerate(ledger) if entry.kind == BEGIN and entry[1] == me.instant)
     theirs = {group for entry in ledger[since:] for group, _ in entry.bases}
-    return not theirs.isdisjoint(me.groups)
+    return not theirs.isdisjoint((*me.groups, *(me.read_groups if counts_reads else ())))
 
 
 # Appending to the ledger
@@ -185,9 +225,8 @@ def _read_again(world: World, me: Actor) -> Successors:
 def publish(world: World, me: Actor) -> Successors | None:
     """Create the completed file of the first COMMIT read that has none yet."""
     for entry in world.ledger[: me.seen]:
-        file = File(COMPLETED, entry.instant, entry.bases)
-        if entry.kind == COMMIT and file not in world.files:
-            return [(world.create(file), me)]
+        if entry.kind == COMMIT and not is_shown(world, entry):
+            return [(world.create(File(COMPLETED, entry.instant, entry.bases)), me)]
     return None
 
 
@@ -205,7 +244,7 @@ def begin(world: World, me: Actor) -> Successors:
 
 
 def _to_write(me: Actor, instant: int) -> tuple[File, ...]:
-    return tuple(File(kind, instant, name) for name in me.attempts for kind in (MARKER, DATA))
+    return tuple(File(kind, instant, name) for name in me.written for kind in (MARKER, DATA))
 
 
 def publish_then_begin(world: World, me: Actor) -> Successors:
@@ -213,7 +252,8 @@ def publish_then_begin(world: World, me: Actor) -> Successors:
 
 
 def view(world: World, me: Actor) -> Successors:
-    return [(world, me.next(bases=latest_slices(world, me.groups)))]
+    seen = latest_slices(world, me.read_groups)
+    return [(world, me.next(bases=latest_slices(world, me.groups), reads=seen))]
 
 
 def _create_own(world: World, file: File) -> World:
@@ -241,7 +281,7 @@ def write(world: World, me: Actor) -> Successors | None:
 
 def reconcile(world: World, me: Actor) -> Successors | None:
     """List the markers: an attempt they name and the results do not is to be deleted."""
-    if me.groups == me.attempts:
+    if me.groups == me.written:
         return None  # without a second attempt nothing depends on the answer
     strays = (file for file in world.of(me.instant, (MARKER,)) if file.content not in me.groups)
     return [(world, me.next(todo=tuple(File(DATA, me.instant, file.content) for file in strays)))]
@@ -254,20 +294,26 @@ def clear(world: World, me: Actor) -> Successors | None:
 
 
 def _signs_of_life(me: Actor) -> tuple[File, ...]:
-    markers = tuple(File(MARKER, me.instant, name) for name in me.attempts)
+    markers = tuple(File(MARKER, me.instant, name) for name in me.written)
     return (*markers, File(HEARTBEAT, me.instant))
 
 
-def commit_by(append: Append, *, validates: bool = True) -> Step:
+def commit_by(
+    append: Append, *, validates: bool = True, counts_reads: bool = True, fences_unknown: bool = True
+) -> Step:
     def commit(world: World, me: Actor) -> Successors:
-        """Decide on what was read; the slot is won only if nothing happened since."""
+        """Decide on what was read; the slot is won only if nothing happened since.
+
+        Who is not begun any more was aborted, and a checkpoint has left that out since.
+        """
         read = world.ledger[: me.seen]
-        if is_aborted(read, me.instant):
+        state = known(world, read)
+        if is_aborted(state, me.instant) or (fences_unknown and me.instant not in begun(state)):
             return [(world, STOPPED)]
-        if validates and has_conflict(read, me):
+        if validates and has_conflict(read, me, counts_reads=counts_reads):
             aborted = append(world, me.seen, Entry(ABORT, me.instant, next_time(read)))
             return [(aborted, STOPPED)] if aborted else _read_again(world, me)
-        decided = append(world, me.seen, Entry(COMMIT, me.instant, bases=me.bases))
+        decided = append(world, me.seen, Entry(COMMIT, me.instant, bases=me.bases, reads=me.reads))
         if decided is None:
             return _read_again(world, me)
         return [(decided, me.next(seen=me.seen + 1, todo=_signs_of_life(me)))]
@@ -303,8 +349,7 @@ def is_settled(world: World, instant: int) -> bool:
     if decided is None:
         return False
     if decided.kind == COMMIT:
-        published = File(COMPLETED, instant, decided.bases) in world.files
-        return published and not world.of(instant, (MARKER, HEARTBEAT))
+        return is_shown(world, decided) and not world.of(instant, (MARKER, HEARTBEAT))
     rolled_back = File(ROLLBACK_COMPLETED, decided.rollback) in world.files
     return rolled_back and not world.of(instant, FILES_OF_A_WRITE)
 
@@ -383,6 +428,128 @@ LEDGER_ROLLBACK: tuple[Step, ...] = (
     clear,
     complete_rollback,
 )
+
+
+# Steps of a reader
+
+
+def look(world: World, me: Actor) -> Successors:
+    """List the timeline."""
+    return [(world, me.next(todo=tuple(completed(world))))]
+
+
+def name_if(is_settled_up_to: Callable[[World, tuple[File, ...], int], bool]) -> Step:
+    def name(world: World, me: Actor) -> Successors:
+        """Read the ledger, and give the newest snapshot of the listing a name, if it stays as it is.
+
+        Its name is its own instant, the newest one given out, or a time that nothing has reached yet.
+        """
+        newest, ahead = max((commit.instant for commit in me.todo), default=0), next_time(world.ledger)
+        times = sorted({newest, ahead - 1, ahead}) if newest else []
+        named = [time for time in times if is_settled_up_to(world, me.todo, time)]
+        return [(world.create(File(NAMED, time, me.todo)), STOPPED) for time in named] or [(world, STOPPED)]
+
+    return name
+
+
+def is_given_out(world: World, shown: tuple[File, ...], time: int) -> bool:
+    """Whether every instant up to that time is aborted, or committed and shown, and no other can come."""
+    return time < next_time(world.ledger) and is_all_decided(world, shown, time)
+
+
+def is_all_decided(world: World, shown: tuple[File, ...], newest: int) -> bool:
+    """Whether every instant up to that one is aborted, or committed and shown. Forgets those to come."""
+    seen = {commit.instant for commit in shown}
+    older = (instant for instant in begun(world.ledger) if instant <= newest)
+    return all(instant in seen or is_aborted(world.ledger, instant) for instant in older)
+
+
+def is_nothing_begun(world: World, shown: tuple[File, ...], newest: int) -> bool:
+    """Forgets what is decided and not shown."""
+    older = (instant for instant in begun(world.ledger) if instant < newest)
+    return all(outcome(world.ledger, instant) is not None for instant in older)
+
+
+LEDGER_READER: tuple[Step, ...] = (look, name_if(is_given_out))
+
+
+# Steps of an archiver. Commits that were named leave the timeline with the others, and stay readable.
+
+
+def decide_archive_by(*, waits: bool = True) -> Step:
+    def decide_archive(world: World, me: Actor) -> Successors:
+        """Decide up to which commit instants leave the timeline: all older ones are decided, it is shown."""
+        read = world.ledger[: me.seen]
+        undecided = [i for i in begun(read) if outcome(read, i) is None] if waits else []
+        first = min(undecided, default=next_time(read))
+        going = [entry for entry in committed(read) if entry.instant < first]
+        if not going or not all(is_shown(world, entry) for entry in going):
+            return [(world, STOPPED)]
+        until = max(entry.instant for entry in going)
+        decided = append_exclusively(world, me.seen, Entry(ARCHIVE, until))
+        if decided is None:
+            return _read_again(world, me)
+        return [(decided, me.next(seen=0, todo=tuple(_completed_file(entry) for entry in going)))]
+
+    return decide_archive
+
+
+def _completed_file(commit: Entry) -> File:
+    return File(COMPLETED, commit.instant, commit.bases)
+
+
+def archive_by(takes: Callable[[World, File], bool]) -> Step:
+    def archive(world: World, me: Actor) -> Successors | None:
+        """Put the next commit into the archive that is not there yet; only then are any deleted."""
+        for file in me.todo:
+            copy = file._replace(kind=ARCHIVED)
+            if copy not in world.files and takes(world, file):
+                return [(world.create(copy), me)]
+        return None
+
+    return archive
+
+
+def archive_deleted(world: World, me: Actor) -> Successors | None:
+    """Too late: they were deleted before."""
+    decided = next(entry for entry in reversed(world.ledger) if entry.kind == ARCHIVE)
+    for entry in committed(world.ledger):
+        copy = _completed_file(entry)._replace(kind=ARCHIVED)
+        if entry.instant <= decided.instant and copy not in world.files:
+            return [(world.create(copy), me)]
+    return None
+
+
+def is_any(_world: World, _file: File) -> bool:
+    return True
+
+
+def is_not_named(world: World, file: File) -> bool:
+    """Goes around what was named, as if that stayed on the timeline."""
+    return world.find(NAMED, file.instant) is None
+
+
+LEDGER_ARCHIVER: tuple[Step, ...] = (read_ledger, publish, decide_archive_by(), archive_by(is_any), clear)
+
+
+# Steps of a keeper
+
+
+def checkpoint_by(*, waits: bool = True) -> Step:
+    def checkpoint(world: World, me: Actor) -> Successors:
+        """Store what was read without the aborted instants whose rollbacks are over: that stays true."""
+        read = world.ledger[: me.seen]
+        over = tuple(
+            entry.instant
+            for entry in read
+            if entry.kind == ABORT and (not waits or File(ROLLBACK_COMPLETED, entry.rollback) in world.files)
+        )
+        return [(world.create(File(CHECKPOINT, 0, (me.seen, over))) if over else world, STOPPED)]
+
+    return checkpoint
+
+
+LEDGER_KEEPER: tuple[Step, ...] = (read_ledger, publish, checkpoint_by())
 
 
 # Steps of the protocols without a ledger
@@ -512,7 +679,7 @@ def committed_file_is_missing(world: World) -> str:
 
 def outcome_is_ambiguous(world: World) -> str:
     """I4."""
-    outcomes = [entry.instant for entry in world.ledger if entry.kind != BEGIN]
+    outcomes = [entry.instant for entry in world.ledger if entry.kind in OUTCOMES]
     if len(outcomes) != len(set(outcomes)):
         return "I4 an instant has two outcomes"
     for commit in completed(world):
@@ -540,9 +707,7 @@ def update_is_lost(world: World) -> str:
 
 def publication_is_out_of_order(world: World) -> str:
     """I7: the completed instants are a prefix of the COMMITs, in every state."""
-    is_published = [
-        File(COMPLETED, entry.instant, entry.bases) in world.files for entry in committed(world.ledger)
-    ]
+    is_published = [is_shown(world, entry) for entry in committed(world.ledger)]
     return "" if is_published == sorted(is_published, reverse=True) else "I7 publication is out of order"
 
 
@@ -555,6 +720,39 @@ def time_is_repeated(world: World) -> str:
     return ""
 
 
+def archive_is_wrong(world: World) -> str:
+    """I12: what is archived was decided before; each commit of it is on the timeline or in the archive."""
+    for slot, entry in enumerate(world.ledger):
+        if entry[0] != ARCHIVE:
+            continue
+        before = world.ledger[:slot]
+        for instant in begun(before):
+            if instant <= entry.instant and outcome(before, instant) is None:
+                return f"I12 an archive goes past instant {instant}, which is not decided"
+        for commit in committed(before):
+            if commit.instant <= entry.instant and not is_shown(world, commit):
+                return f"I12 instant {commit.instant} is neither on the timeline nor archived"
+    return ""
+
+
+def name_has_changed(world: World) -> str:
+    """I20: what is as of a named instant is what was there when it was named."""
+    for named in (file for file in world.files if file.kind == NAMED):
+        if tuple(commit for commit in completed(world) if commit.instant <= named.instant) != named.content:
+            return f"I20 the snapshot of instant {named.instant} has changed"
+    return ""
+
+
+def reads_are_stale(world: World) -> str:
+    """I21: in the ledger's order each commit finds what it has read, written or not."""
+    latest: dict[str, int] = {}
+    for entry in committed(world.ledger):
+        if any(latest.get(group, 0) != seen for group, seen in (*entry.reads, *entry.bases)):
+            return "I21 a commit follows from what was not there"
+        latest |= dict.fromkeys((group for group, _ in entry.bases), entry.instant)
+    return ""
+
+
 Invariant = Callable[[World], str]
 
 TIMELINE_INVARIANTS: tuple[Invariant, ...] = (committed_file_is_missing, update_is_lost)
@@ -564,6 +762,9 @@ LEDGER_INVARIANTS: tuple[Invariant, ...] = (
     update_is_lost,
     publication_is_out_of_order,
     time_is_repeated,
+    name_has_changed,
+    archive_is_wrong,
+    reads_are_stale,
 )
 
 
@@ -580,6 +781,9 @@ class Protocol:
     name: str
     writer: tuple[Step, ...] = LEDGER_WRITER
     rollback: tuple[Step, ...] = LEDGER_ROLLBACK
+    reader: tuple[Step, ...] = LEDGER_READER
+    archiver: tuple[Step, ...] = LEDGER_ARCHIVER
+    keeper: tuple[Step, ...] = LEDGER_KEEPER
     invariants: tuple[Invariant, ...] = LEDGER_INVARIANTS
     finds: Callable[[World, int], bool] = lambda world, instant: not is_settled(world, instant)
     after_recovery: "Callable[[Recovery, World], str]" = lambda recovery, world: recovery.damage(world)
@@ -619,7 +823,7 @@ class Recovery:
 
     def recover(self, world: World) -> World:
         """Roll back or publish every instant that the protocol finds unsettled."""
-        for instant in begun(world.ledger):
+        for instant in begun(known(world, world.ledger)):
             if self._protocol.finds(world._replace(files=world.files - world.late), instant):
                 world = self.roll_back(world, instant)
         return world
@@ -648,7 +852,7 @@ def leftovers(world: World, *, excused: frozenset[File]) -> str:
     """I2: a file that no commit refers to, or a rollback that is not completed."""
     files = world.files - excused
     for decided in world.ledger:
-        of_instant = [file for file in files if file.instant == decided.instant]
+        of_instant = [file for file in files if file.instant == decided.instant and file.kind != NAMED]
         kinds = {file.kind for file in of_instant}
         if decided.kind == ABORT:
             if kinds:

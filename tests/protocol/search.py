@@ -5,22 +5,43 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from protocol.model import STOPPED, Actor, Protocol, Recovery, Successors, World, advance
+from protocol.model import (
+    ARCHIVER,
+    KEEPER,
+    READER,
+    STOPPED,
+    Actor,
+    Protocol,
+    Recovery,
+    Step,
+    Successors,
+    World,
+    advance,
+)
 
 Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
 class Population:
-    """Who acts: the attempts of each writer's tasks, and how many rollbacks run beside them."""
+    """Who acts: the attempts of each writer's tasks, and how many others of each kind run beside them."""
 
     writers: tuple[tuple[str, ...], ...]
     rollbacks: int = 0
+    readers: int = 0
+    archivers: int = 0
+    keepers: int = 0
 
     def __str__(self) -> str:
         groups = ", ".join("".join(attempts) for attempts in self.writers)
         text = f"{_count(len(self.writers), 'writer')} ({groups})"
-        return f"{text}, {_count(self.rollbacks, 'rollback')}" if self.rollbacks else text
+        others = (
+            ("rollback", self.rollbacks),
+            (READER, self.readers),
+            (ARCHIVER, self.archivers),
+            (KEEPER, self.keepers),
+        )
+        return ", ".join((text, *(_count(number, noun) for noun, number in others if number)))
 
 
 def _count(number: int, noun: str) -> str:
@@ -83,7 +104,8 @@ class _Search:
         self._actors: Numbered[Actor] = Numbered()
         self._moves: dict[tuple[int, int], list[tuple[int, int]]] = {}
         actors = [Actor(attempts=attempts) for attempts in population.writers]
-        actors += [Actor()] * population.rollbacks
+        actors += [Actor()] * population.rollbacks + [Actor(role=READER)] * population.readers
+        actors += [Actor(role=ARCHIVER)] * population.archivers + [Actor(role=KEEPER)] * population.keepers
         self._initial = (self.worlds.number(World()), *sorted(map(self._actors.number, actors)))
 
     def run(self) -> tuple[str, tuple[str, ...]]:
@@ -131,8 +153,13 @@ class _Search:
         me = self._actors.values[actor]
         if me == STOPPED:
             return "", []
-        program = self._protocol.writer if me.attempts else self._protocol.rollback
-        return advance(program, self.worlds.values[world], me)
+        return advance(self._program(me), self.worlds.values[world], me)
+
+    def _program(self, me: Actor) -> tuple[Step, ...]:
+        if me.role:
+            program: tuple[Step, ...] = getattr(self._protocol, me.role)
+            return program
+        return self._protocol.writer if me.attempts else self._protocol.rollback
 
     def _schedule(self, state: State) -> tuple[str, ...]:
         """The steps that lead to the state, first to last."""
@@ -149,7 +176,7 @@ class _Search:
             for new_world, new_actor in self._moves[world, actor]:
                 if (new_world, *sorted((*others, new_actor))) == after:
                     me, now = self._actors.values[actor], self._actors.values[new_actor]
-                    role = "writer" if me.attempts else "rollback"
+                    role = me.role or ("writer" if me.attempts else "rollback")
                     name, _ = self._advance(world, actor)
                     return f"{role} of {now.instant or me.instant or '?'}: {name}"
         raise AssertionError(f"no step leads from {before} to {after}")

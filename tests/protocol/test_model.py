@@ -15,9 +15,13 @@ from protocol.explored import (
 )
 from protocol.model import (
     ABORT,
+    ARCHIVED,
+    CHECKPOINT,
+    COMPLETED,
     DATA,
     HEARTBEAT,
     LEDGER_ROLLBACK,
+    NAMED,
     ROLLBACK_COMPLETED,
     Entry,
     File,
@@ -29,6 +33,7 @@ from protocol.model import (
     completed,
     is_aborted,
     is_on_timeline,
+    known,
     not_recovered,
     orphan_data,
     plan,
@@ -39,8 +44,15 @@ ONE_WRITER = Population((("A",),))
 WRITER_AND_ROLLBACK = Population((("A",),), rollbacks=1)
 TWO_ON_ONE_GROUP = Population((("A",), ("A",)))
 TWO_APART = Population((("A",), ("B",)))
+TWO_AND_READER = Population((("A",), ("B",)), readers=1)
+EACH_READS_THE_OTHERS = Population((("A", "B?"), ("B", "A?")))
 
-STATES = (2_866, 43_728, 127_751, 68_320, 363_291)
+WRITER_AND_ARCHIVER = Population((("A",),), archivers=1)
+WRITER_READER_ARCHIVER = Population((("A",),), readers=1, archivers=1)
+TWO_AND_ARCHIVER = Population((("A",), ("B",)), archivers=1)
+WRITER_ROLLBACK_KEEPER = Population((("A",),), rollbacks=1, keepers=1)
+
+STATES = (2_866, 43_728, 127_751, 68_320, 363_291, 124_042, 31_930, 25_392, 14_067, 106_047)
 
 CAUGHT = {
     "heartbeat only": (WRITER_AND_ROLLBACK, "I3 completed instant 1 references deleted data"),
@@ -66,6 +78,36 @@ CAUGHT = {
     "commit does not validate": (TWO_ON_ONE_GROUP, "I6 an update is lost"),
     "begin does not publish first": (TWO_ON_ONE_GROUP, "I6 an update is lost"),
     "writer publishes only its own commit": (TWO_APART, "I7 publication is out of order"),
+    "snapshot named while an older write runs": (TWO_AND_READER, "I20 the snapshot of instant 2 has changed"),
+    "snapshot named although an older commit is not shown": (
+        TWO_AND_READER,
+        "I20 the snapshot of instant 2 has changed",
+    ),
+    "snapshot named by a time that is to come": (TWO_AND_READER, "I20 the snapshot of instant 2 has changed"),
+    "commit does not validate what it read and left": (
+        EACH_READS_THE_OTHERS,
+        "I21 a commit follows from what was not there",
+    ),
+    "instants deleted before they are archived": (
+        WRITER_AND_ARCHIVER,
+        "I12 instant 1 is neither on the timeline nor archived",
+    ),
+    "a commit that was named is deleted and not archived": (
+        WRITER_READER_ARCHIVER,
+        "I20 the snapshot of instant 1 has changed",
+    ),
+    "archived past a write that is not decided": (
+        TWO_AND_ARCHIVER,
+        "I12 an archive goes past instant 1, which is not decided",
+    ),
+    "commit does not fence whose abort a checkpoint left out": (
+        WRITER_ROLLBACK_KEEPER,
+        "I4 an instant has two outcomes",
+    ),
+    "checkpoint leaves out an abort that is not carried out": (
+        WRITER_ROLLBACK_KEEPER,
+        "I2 recovery leaves the rollback of 1 pending",
+    ),
 }
 
 
@@ -121,6 +163,19 @@ def test_a_rollback_meets_every_situation_that_a_single_writer_can_leave():
     assert any(completed(world) and world.find(HEARTBEAT, 1) is None for world in worlds), (
         "published and cleared"
     )
+
+
+def test_a_commit_that_was_named_is_archived_and_a_checkpoint_leaves_out_an_abort():
+    """Likewise: the rules about both are asked of worlds in which they matter."""
+    archived = explore(LEDGER_PROTOCOL, WRITER_READER_ARCHIVER).worlds
+    checkpointed = explore(LEDGER_PROTOCOL, WRITER_ROLLBACK_KEEPER).worlds
+
+    assert any(
+        world.find(NAMED, 1) and world.find(ARCHIVED, 1) and not world.find(COMPLETED, 1)
+        for world in archived
+    )
+    assert any(is_aborted(world.ledger, 1) and not known(world, world.ledger) for world in checkpointed)
+    assert any(world.find(CHECKPOINT, 0) and world.late for world in checkpointed), "its writer went on"
 
 
 def is_rolled_back(world: World) -> bool:

@@ -4,11 +4,11 @@ import pytest
 
 from harness.catalogs import with_table
 from harness.serving import Tables
-from holdfast.push.broker import Broker
 from holdfast.push.metastore.memory import MemoryMetastore
 from holdfast.push.metastore.sqlite import SqliteMetastore
+from holdfast.push.queries.broker import Broker
 from holdfast.push.queries.pool import PoolSettings, WorkerPool
-from holdfast.push.routing import Router, RouterSettings
+from holdfast.push.queries.routing import Router, RouterSettings
 from holdfast.storage.store import StoreLocation
 
 
@@ -46,8 +46,8 @@ def tables(deep_store):
 
 
 @pytest.fixture
-def broker(tables, pool):
+def broker(tables, pool, readers):
     router = Router(tables.catalog, broker="Broker_localhost_8099", settings=RouterSettings(coalesce_ms=5))
     router.start()
-    yield Broker(router, pool)
+    yield Broker(router, pool, readers=readers)
     router.close()

@@ -69,3 +69,14 @@ def test_a_refused_call_leaves_no_record(world):
         world.controller.end_replace(TABLE, "nobody", by=ANN)
 
     assert len(records(world)) == before
+
+
+def test_the_oldest_records_cannot_be_taken_away_unnoticed(world):
+    trim_audit(world.metastore, TABLE, keep=5, oldest_ms=0)
+    assert check_chain(world.metastore, TABLE, world.catalog.load(TABLE).push) == 5
+
+    path = f"{audit_path(TABLE)}/000000000003"
+    world.metastore.write([Remove(path, world.metastore.read(path).version)])
+
+    with pytest.raises(TableDamaged, match="oldest"):
+        check_chain(world.metastore, TABLE, world.catalog.load(TABLE).push)

@@ -12,12 +12,12 @@ from harness.push_faults import MetastoreWrapper
 from harness.serving import ORDERS, code_of, orders, rows_of
 from holdfast.clock import SystemClock
 from holdfast.model.lineage import EntryState
-from holdfast.push.broker import Broker
-from holdfast.push.catalog import Catalog
+from holdfast.push.queries.broker import Broker, BrokerSettings
 from holdfast.push.queries.engine import Cancellation, Work
 from holdfast.push.queries.failures import QueryError, QueryFailed
 from holdfast.push.queries.pool import PoolSettings, WorkerPool
-from holdfast.push.routing import Router
+from holdfast.push.queries.routing import Router
+from holdfast.push.state.catalog import Catalog
 from holdfast.storage.store import StoreLocation
 
 ITEMS = {**ORDERS, "schemaName": "items"}
@@ -52,11 +52,11 @@ def test_an_answer_has_pinots_keys_in_pinots_order(tables, broker):
     assert json.loads(json.dumps(answer)) == answer
 
 
-def test_a_table_that_the_broker_has_not_heard_of_is_looked_up(tables, pool):
+def test_a_table_that_the_broker_has_not_heard_of_is_looked_up(tables, pool, readers):
     """Nothing tells this router of changes."""
     router = Router(tables.catalog, broker="Broker_localhost_8099")
     router.refresh()
-    broker = Broker(router, pool)
+    broker = Broker(router, pool, readers=readers)
     tables.push(tables.create(), [], {"a": orders([1, 2])})
 
     assert rows_of(broker.answer("SELECT count(*) FROM orders")) == [[2]]
@@ -65,7 +65,7 @@ def test_a_table_that_the_broker_has_not_heard_of_is_looked_up(tables, pool):
     router.close()
 
 
-def test_a_table_that_the_broker_has_not_heard_of_is_not_open_to_everybody(tables, pool):
+def test_a_table_that_the_broker_has_not_heard_of_is_not_open_to_everybody(tables, pool, readers):
     """Tables are found in any case, rights are given by the name a table has."""
     router = Router(tables.catalog, broker="Broker_localhost_8099")
     router.refresh()
@@ -77,7 +77,7 @@ def test_a_table_that_the_broker_has_not_heard_of_is_not_open_to_everybody(table
         def may_read(self, table):
             return table == "ORDERS"
 
-    answer = Broker(router, pool).answer("SELECT count(*) FROM ORDERS", principal=Reader())
+    answer = Broker(router, pool, readers=readers).answer("SELECT count(*) FROM ORDERS", principal=Reader())
 
     assert code_of(answer) == QueryError.ACCESS_DENIED
     router.close()
@@ -105,11 +105,11 @@ def recorded(tables):
 
 
 @pytest.fixture
-def unaware(recorded, pool):
+def unaware(recorded, pool, readers):
     """A broker that is told of no changes."""
     router = Router(Catalog(recorded), broker="Broker_localhost_8099")
     router.refresh()
-    yield Broker(router, pool)
+    yield Broker(router, pool, readers=readers)
     router.close()
 
 
@@ -286,11 +286,11 @@ def test_whoever_may_not_read_a_table_learns_nothing_of_it(tables, broker):
     assert rows_of(broker.answer("SELECT * FROM items", {}, Reader())) == []
 
 
-def test_queries_per_second_are_limited_by_table(tables, pool):
+def test_queries_per_second_are_limited_by_table(tables, pool, readers):
     class Clock(SystemClock):
         now = 0
 
-        def elapsed_ms(self):
+        def monotonic_ms(self):
             return self.now
 
     tables.create(quota={"maxQueriesPerSecond": "2"})
@@ -298,7 +298,7 @@ def test_queries_per_second_are_limited_by_table(tables, pool):
     clock = Clock()
     router = Router(tables.catalog, broker="b")
     router.start()
-    broker = Broker(router, pool, clock=clock)
+    broker = Broker(router, pool, readers=readers, clock=clock)
     try:
         codes = [broker.answer("SELECT id FROM orders")["exceptions"] for _ in range(3)]
         assert codes[:2] == [[], []]
@@ -401,7 +401,7 @@ def test_a_deadline_holds_from_the_first_moment(tables, broker):
     assert time.monotonic() - began < 3
 
 
-def test_without_help_from_the_kernel_segments_are_read_through_arrow(tables, deep_store):
+def test_without_help_from_the_kernel_segments_are_read_through_arrow(tables, deep_store, readers):
     """The same answers, with DuckDB not allowed to open any file."""
     table = tables.create()
     tables.push(table, [], {"a": orders([1, 2]), "b": orders([3], city="Bergen").drop(["amount"])})
@@ -411,7 +411,7 @@ def test_without_help_from_the_kernel_segments_are_read_through_arrow(tables, de
         StoreLocation(str(deep_store), {}), PoolSettings(workers=1, spares=0, threads=1, confine=False)
     )
     pool.start()
-    broker = Broker(router, pool)
+    broker = Broker(router, pool, readers=readers)
     try:
         assert rows_of(
             broker.answer("SELECT city, count(*), sum(amount) FROM orders GROUP BY city ORDER BY city")
@@ -436,3 +436,19 @@ def test_without_help_from_the_kernel_segments_are_read_through_arrow(tables, de
 def test_error_codes_have_names_and_statuses():
     assert QueryError.TABLE_DOES_NOT_EXIST.title == "TableDoesNotExistError"
     assert {code.http_status for code in QueryError} <= {400, 403, 404, 408, 429, 500, 503}
+
+
+def test_an_answer_that_would_take_too_much_of_the_process_is_refused(tables, pool, readers):
+    """One row of a list may be millions of values."""
+    table = tables.create()
+    tables.push(table, [], {"a": orders(range(3000))})
+    router = Router(tables.catalog, broker="Broker_localhost_8099")
+    router.refresh()
+    broker = Broker(router, pool, readers=readers, settings=BrokerSettings(max_answer_bytes=100_000))
+
+    listed = broker.answer("SELECT arrayagg(id, 'LONG') FROM orders")
+    small = broker.answer("SELECT arrayagg(id, 'LONG') FROM orders WHERE id < 10")
+
+    assert code_of(listed) == QueryError.SERVER_RESOURCE_LIMIT_EXCEEDED
+    assert len(rows_of(small)[0][0]) == 10
+    router.close()

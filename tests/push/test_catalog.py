@@ -28,9 +28,10 @@ from holdfast.errors import (
     TableNotFound,
 )
 from holdfast.model.lineage import Lineage
-from holdfast.push.catalog import Catalog
 from holdfast.push.metastore.port import Create, Replace
-from holdfast.push.paths import (
+from holdfast.push.state.catalog import Catalog
+from holdfast.push.state.records import (
+    BrokerEpochs,
     broker_epoch_path,
     config_path,
     external_view_path,
@@ -39,8 +40,7 @@ from holdfast.push.paths import (
     push_state_path,
     segment_path,
 )
-from holdfast.push.records import BrokerEpochs
-from holdfast.push.state import EntryDetails, PendingDeletion, PushState
+from holdfast.push.state.table_state import EntryDetails, PendingDeletion, PushState
 
 
 def test_a_new_table_is_empty(catalog):

@@ -15,17 +15,17 @@ from holdfast.errors import (
     TableNotFound,
 )
 from holdfast.model.lineage import Lineage
-from holdfast.push.catalog import Catalog
 from holdfast.push.metastore.port import Create, Remove, Replace
-from holdfast.push.paths import (
+from holdfast.push.state.catalog import Catalog
+from holdfast.push.state.records import (
     config_path,
+    decode_push_state,
     external_view_path,
     ideal_state_path,
     lineage_path,
     push_state_path,
 )
-from holdfast.push.records import decode_push_state
-from holdfast.push.state import PendingDeletion, PushState
+from holdfast.push.state.table_state import PendingDeletion, PushState
 
 
 def test_a_table_is_created_once(catalog):

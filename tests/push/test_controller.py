@@ -8,10 +8,14 @@ from harness.push_world import ANN, DAY_MS, SCHEMA, TABLE, PushWorld, config, pa
 from holdfast.errors import Conflict, InvalidRequest, Refused, TableNotFound
 from holdfast.model.lineage import EntryState
 from holdfast.push.audit import check_chain
+from holdfast.push.calls import (
+    Caller,
+    RollbackTarget,
+    StartRequest,
+    UploadOptions,
+)
 from holdfast.push.metastore.memory import MemoryMetastore
-from holdfast.push.reports import Caller, UploadOptions
-from holdfast.push.rules import StartRequest, Target
-from holdfast.push.state import AnsweredCall, Tombstone
+from holdfast.push.state.table_state import AnsweredCall, Tombstone
 
 
 @pytest.fixture
@@ -58,7 +62,7 @@ def test_a_dry_run_says_what_would_change_and_changes_nothing(world):
         TABLE, StartRequest(segments_from=("v2",), segments_to=("v3",), force=True), dry_run=True, by=ANN
     )
     revert = controller.revert_replace(TABLE, second, dry_run=True, by=ANN)
-    rollback = controller.rollback(TABLE, Target(steps=1), dry_run=True, by=ANN)
+    rollback = controller.rollback(TABLE, RollbackTarget(steps=1), dry_run=True, by=ANN)
     world.clock.now += 2 * DAY_MS
     retention = controller.upkeep.run_retention(TABLE, dry_run=True, by=ANN)
 
@@ -185,7 +189,7 @@ def test_end_waits_for_the_segments_to_come_online_and_notices_a_revert_meanwhil
     """J44: the wait looks at the entry again each time."""
     from holdfast.format.znode import decode_record, encode_record
     from holdfast.push.metastore.port import Replace
-    from holdfast.push.paths import external_view_path
+    from holdfast.push.state.records import external_view_path
 
     first = world.start([], ["a"])
     world.upload("a")
@@ -336,7 +340,7 @@ def test_segments_are_selected_by_time():
     world = PushWorld().create(consistent=False, ingestionConfig={"segmentTimeValueCheck": False})
     for name, start, end in (("a", 10, 19), ("b", 15, 25), ("c", None, None), ("d", 30, 39)):
         payload = replace(world.payload(name, 1), start_ms=start, end_ms=end)
-        world.controller._ingest.upload(TABLE, [payload], options=UploadOptions(), by=ANN)
+        world.controller._registrar.register(TABLE, [payload], options=UploadOptions(), by=ANN)
     select = world.controller.views.select
 
     assert select(TABLE) == ("a", "b", "c", "d")

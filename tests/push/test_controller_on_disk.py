@@ -13,10 +13,10 @@ from holdfast.clock import SystemClock
 from holdfast.errors import Conflict, HoldfastError, InvalidRequest, Refused
 from holdfast.format.segments import Creation, SegmentDescription, encode_creation, encode_description
 from holdfast.model.lineage import EntryState
-from holdfast.push.archives import pack_segment
+from holdfast.push.calls import UploadOptions
 from holdfast.push.controller import Controller
 from holdfast.push.metastore.open import open_metastore
-from holdfast.push.reports import UploadOptions
+from holdfast.push.uploads.archives import pack_segment
 from holdfast.storage.local import LocalStore
 
 
@@ -79,14 +79,14 @@ def test_pushes_reverts_and_retention_work_on_disk(world):
     world.controller.upkeep.run_retention(TABLE)
 
     assert world.rows() == []
-    assert len(list(world.deep_store.deleted_files(TABLE))) == 1
+    assert len(list(world.deep_store.files_in_deleted_area(TABLE))) == 1
     check_push_at_any_time(world)
 
 
 def test_an_archive_is_a_segment(world, tmp_path):
     entry = world.start([], ["a"])
 
-    world.controller.intake.upload_file(TABLE, archive(tmp_path, "a", 7), options=UploadOptions(), by=ANN)
+    world.controller.uploads.upload_file(TABLE, archive(tmp_path, "a", 7), options=UploadOptions(), by=ANN)
     world.end(entry)
 
     assert world.rows() == [7, 7]
@@ -97,7 +97,7 @@ def test_an_archive_is_a_segment(world, tmp_path):
 
 def test_an_archive_that_lies_about_its_rows_is_refused(world, tmp_path):
     with pytest.raises(InvalidRequest) as caught:
-        world.controller.intake.upload_file(
+        world.controller.uploads.upload_file(
             TABLE, archive(tmp_path, "a", 7, docs=3), options=UploadOptions(), by=ANN
         )
 
@@ -110,9 +110,9 @@ def test_a_segment_of_pinots_own_format_is_kept_only_if_that_is_wanted(world, tm
     world.start([], ["a"])
 
     with pytest.raises(InvalidRequest) as caught:
-        world.controller.intake.upload_file(TABLE, file, options=UploadOptions(), by=ANN)
+        world.controller.uploads.upload_file(TABLE, file, options=UploadOptions(), by=ANN)
     assert caught.value.facts["code"] == "OPAQUE_SEGMENT"
-    world.controller.intake.upload_file(TABLE, file, options=UploadOptions(accept_opaque=True), by=ANN)
+    world.controller.uploads.upload_file(TABLE, file, options=UploadOptions(accept_opaque=True), by=ANN)
 
     segment = world.controller.views.segments(TABLE)["a"]
     assert segment.is_opaque
@@ -121,7 +121,7 @@ def test_a_segment_of_pinots_own_format_is_kept_only_if_that_is_wanted(world, tm
 
 def anywhere(world):
     """The intake of a controller that accepts every address."""
-    return Controller(world.catalog, world.deep_store, world.clock, check_uri=lambda _uri: None).intake
+    return Controller(world.catalog, world.deep_store, world.clock, canonical_uri=lambda uri: uri).uploads
 
 
 def test_metadata_is_registered_and_the_bytes_stay_where_they_are(world, tmp_path):
@@ -142,15 +142,16 @@ def test_metadata_is_registered_with_a_copy_of_the_bytes(opened, tmp_path):
     world = opened().create()
     fetched = []
 
-    def fetch(uri, file):
+    def fetch(uri, file, take):
         fetched.append(uri)
+        take(len(parquet(7)))
         file.write_bytes(parquet(7))
 
     controller = Controller(world.catalog, world.deep_store, world.clock, fetch=fetch)
     entry = world.start([], ["a"])
     described = archive(tmp_path, "a", 7, has_columns=False)
 
-    controller.intake.upload_metadata(
+    controller.uploads.upload_metadata(
         TABLE, described, "s3://bucket/a.parquet", copy=True, options=UploadOptions(), by=ANN
     )
     world.end(entry)
@@ -165,7 +166,7 @@ def test_an_address_that_nobody_allowed_is_refused(world, tmp_path):
 
     for copy in (True, False):
         with pytest.raises(Refused) as caught:
-            world.controller.intake.upload_metadata(
+            world.controller.uploads.upload_metadata(
                 TABLE, described, "s3://bucket/a", copy=copy, options=UploadOptions(), by=ANN
             )
         assert caught.value.facts["code"] == "URI_REFUSED"
@@ -200,7 +201,7 @@ def test_the_time_range_of_a_segment_is_checked(opened, tmp_path):
 
     def upload(content):
         file = uploaded_file(tmp_path, content)
-        world.controller.intake.upload_file(TABLE, file, name="a", options=UploadOptions(), by=ANN)
+        world.controller.uploads.upload_file(TABLE, file, name="a", options=UploadOptions(), by=ANN)
 
     for content in (early.getvalue(), parquet(1)):
         with pytest.raises(Refused) as caught:

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.config.push_schema import DataType, Field, FieldKind
 from holdfast.errors import SchemaMismatch
-from holdfast.push.conversions import constant, converted, held_fields, stored_type
+from holdfast.push.segments.conversions import arrow_type, constant, convert, select_fields
 
 NOON = dt.datetime(2026, 11, 16, 12, tzinfo=dt.UTC)
 NOON_MS = int(NOON.timestamp() * 1000)
@@ -44,17 +44,17 @@ def _field(kind, *, name="c", is_array=False, **more):
     ],
 )  # fmt: skip
 def test_values_that_fit_are_converted(kind, values, expected):
-    found = converted(values, _field(kind))
+    found = convert(values, _field(kind))
 
-    assert found.type == stored_type(_field(kind))
+    assert found.type == arrow_type(_field(kind))
     assert found.to_pylist() == expected
 
 
 def test_a_moment_becomes_a_count_in_the_unit_of_the_column():
     days = _field(DataType.INT, format="1:DAYS:EPOCH")
 
-    assert converted(pa.array([NOON]), days).to_pylist() == [20773]
-    assert converted(pa.array([dt.date(1970, 1, 3)]), days).to_pylist() == [2]
+    assert convert(pa.array([NOON]), days).to_pylist() == [20773]
+    assert convert(pa.array([dt.date(1970, 1, 3)]), days).to_pylist() == [2]
 
 
 @pytest.mark.parametrize("kind", [pa.list_(pa.string()), pa.large_list(pa.string())])
@@ -63,16 +63,16 @@ def test_several_values_of_rows_that_are_a_part_of_others_are_converted(kind):
     several = _field(DataType.INT, is_array=True)
     rows = pa.array([["1"], None, ["2", "3"], [], ["4"]], kind)
 
-    assert converted(rows.slice(1), several).to_pylist() == [None, [2, 3], [], [4]]
-    assert converted(rows.slice(2, 2), several).to_pylist() == [[2, 3], []]
-    assert converted(rows.slice(5), several).to_pylist() == []
+    assert convert(rows.slice(1), several).to_pylist() == [None, [2, 3], [], [4]]
+    assert convert(rows.slice(2, 2), several).to_pylist() == [[2, 3], []]
+    assert convert(rows.slice(5), several).to_pylist() == []
 
 
 def test_several_values_are_converted_one_by_one():
     several = _field(DataType.INT, is_array=True)
 
-    assert converted(pa.array([["1", "2"], None, []]), several).to_pylist() == [[1, 2], None, []]
-    assert converted(pa.array([5, 6]), several).to_pylist() == [[5], [6]]
+    assert convert(pa.array([["1", "2"], None, []]), several).to_pylist() == [[1, 2], None, []]
+    assert convert(pa.array([5, 6]), several).to_pylist() == [[5], [6]]
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_several_values_are_converted_one_by_one():
 )
 def test_a_value_that_does_not_fit_is_refused_with_its_column_and_its_type(kind, values):
     with pytest.raises(SchemaMismatch) as caught:
-        converted(values, _field(kind, name="price"))
+        convert(values, _field(kind, name="price"))
 
     assert (caught.value.facts["column"], caught.value.facts["value_type"]) == ("price", str(values.type))
 
@@ -118,8 +118,8 @@ def test_a_column_that_is_missing_is_filled_with_its_default(kind, default, expe
 def test_the_columns_of_an_input_are_those_of_the_table_or_the_chosen_ones():
     fields = [_field(DataType.INT, name=name) for name in ("a", "b", "c")]
 
-    assert [one.name for one in held_fields(fields, ["c", "a", "other"], ())] == ["a", "c"]
-    assert [one.name for one in held_fields(fields, ["c", "a"], ("c",))] == ["c"]
+    assert [one.name for one in select_fields(fields, ["c", "a", "other"], ())] == ["a", "c"]
+    assert [one.name for one in select_fields(fields, ["c", "a"], ("c",))] == ["c"]
     for held, chosen in ((["x"], ()), (["a"], ("b",)), (["a"], ("z",))):
         with pytest.raises(SchemaMismatch):
-            held_fields(fields, held, chosen)
+            select_fields(fields, held, chosen)

@@ -8,8 +8,8 @@ import signal
 import pytest
 
 from harness.faults import StoreWrapper
-from holdfast.errors import InvalidRequest, TableDamaged
-from holdfast.push.deep_store import DeepStore, segment_of_file
+from holdfast.errors import InvalidRequest
+from holdfast.push.segments.deep_store import DeepStore, segment_of_file
 from holdfast.storage.local import LocalStore
 from holdfast.storage.memory import MemoryStore
 
@@ -43,9 +43,7 @@ def test_bytes_are_kept_with_their_digest(deep_store, tmp_path, form):
     assert file.path == "orders/a+b__t1.parquet"
     assert (file.size_bytes, file.digest) == (len(data), hashlib.sha256(data).hexdigest())
     assert content(deep_store, file.path) == data
-    assert deep_store.digest(file.path) == file.digest
     assert deep_store.stat(file.path).size == len(data)
-    deep_store.verify(file.path, size_bytes=len(data), digest=file.digest)
 
 
 def test_every_upload_has_a_path_of_its_own(deep_store):
@@ -85,36 +83,22 @@ def test_an_upload_that_fails_leaves_nothing(deep_store):
     assert list(deep_store.files(TABLE)) == []
 
 
-def test_a_file_that_is_not_what_was_put_is_damaged(deep_store, store):
-    file = deep_store.put(TABLE, "s", b"12345", token="t1")
-
-    with pytest.raises(TableDamaged, match="missing"):
-        deep_store.verify("orders/other__t1.parquet", size_bytes=5)
-    store.put(file.path, b"1234")
-    with pytest.raises(TableDamaged, match="another size"):
-        deep_store.verify(file.path, size_bytes=5)
-    store.put(file.path, b"54321")
-    deep_store.verify(file.path, size_bytes=5)
-    with pytest.raises(TableDamaged, match="other bytes"):
-        deep_store.verify(file.path, size_bytes=5, digest=file.digest)
-
-
 def test_j75_a_retired_file_stays_in_the_deleted_area_until_its_time(deep_store):
     file = deep_store.put(TABLE, "s", b"data", token="t1")
 
     deep_store.retire(file.path, until_ms=NOON_MS + 1)
 
     kept = "Deleted_Segments/orders/s__t1.parquet__RETENTION_UNTIL__202601011201"
-    assert [each.path for each in deep_store.deleted_files(TABLE)] == [kept]
+    assert [each.path for each in deep_store.files_in_deleted_area(TABLE)] == [kept]
     assert list(deep_store.files(TABLE)) == []
     assert deep_store.tables_with_deleted_files() == ("orders",)
     assert content(deep_store, kept) == b"data"
-    assert deep_store.expired(TABLE, now_ms=NOON_MS + 59_999) == ()
-    assert deep_store.expired(TABLE, now_ms=NOON_MS + 60_000) == (kept,)
+    assert deep_store.list_expired(TABLE, now_ms=NOON_MS + 59_999) == ()
+    assert deep_store.list_expired(TABLE, now_ms=NOON_MS + 60_000) == (kept,)
 
     assert deep_store.remove_deleted((kept,)) == ()
 
-    assert list(deep_store.deleted_files(TABLE)) == []
+    assert list(deep_store.files_in_deleted_area(TABLE)) == []
 
 
 def test_j75_without_retention_a_file_goes_at_once(deep_store):
@@ -122,7 +106,7 @@ def test_j75_without_retention_a_file_goes_at_once(deep_store):
 
     deep_store.retire(file.path, until_ms=None)
 
-    assert list(deep_store.files(TABLE)) == list(deep_store.deleted_files(TABLE)) == []
+    assert list(deep_store.files(TABLE)) == list(deep_store.files_in_deleted_area(TABLE)) == []
 
 
 def test_retiring_can_be_repeated(deep_store):
@@ -131,7 +115,7 @@ def test_retiring_can_be_repeated(deep_store):
         deep_store.retire(file.path, until_ms=NOON_MS)
     deep_store.retire(file.path, until_ms=None)
 
-    assert len(list(deep_store.deleted_files(TABLE))) == 1
+    assert len(list(deep_store.files_in_deleted_area(TABLE))) == 1
 
 
 def test_a_crash_while_retiring_loses_no_bytes(store):
@@ -147,12 +131,12 @@ def test_a_crash_while_retiring_loses_no_bytes(store):
 
     deep_store.retire(file.path, until_ms=NOON_MS)
 
-    (kept,) = deep_store.deleted_files(TABLE)
+    (kept,) = deep_store.files_in_deleted_area(TABLE)
     assert content(deep_store, kept.path) == b"data"
     assert list(deep_store.files(TABLE)) == []
 
 
-def test_what_a_killed_upload_left_is_swept_and_the_folder_of_a_deleted_table_goes(tmp_path):
+def test_what_a_killed_upload_left_is_swept(tmp_path):
     store = LocalStore(str(tmp_path / "deep"))
     deep_store = DeepStore(store)
     file = deep_store.put(TABLE, "s", b"data", token="t1")
@@ -168,23 +152,20 @@ def test_what_a_killed_upload_left_is_swept_and_the_folder_of_a_deleted_table_go
     deep_store.sweep_leftovers()
     assert store.leftovers() == ()
     deep_store.retire(file.path, until_ms=None)
-    deep_store.prune(TABLE)
-
-    assert not (tmp_path / "deep" / "orders").exists()
 
 
 def test_a_limited_number_of_files_expires_at_a_time(deep_store):
     for number in range(5):
         deep_store.retire(deep_store.put(TABLE, f"s{number}", b"x", token="t").path, until_ms=NOON_MS)
 
-    assert len(deep_store.expired(TABLE, now_ms=NOON_MS, limit=3)) == 3
+    assert len(deep_store.list_expired(TABLE, now_ms=NOON_MS, limit=3)) == 3
 
 
 def test_a_file_whose_time_nobody_can_read_stays(deep_store, store):
     store.put("Deleted_Segments/orders/s__RETENTION_UNTIL__209913990000", b"x")
     store.put("Deleted_Segments/orders/s", b"x")
 
-    assert deep_store.expired(TABLE, now_ms=2**60) == ()
+    assert deep_store.list_expired(TABLE, now_ms=2**60) == ()
 
 
 def test_retention_without_end_is_the_end_of_the_calendar(deep_store):
@@ -192,7 +173,7 @@ def test_retention_without_end_is_the_end_of_the_calendar(deep_store):
 
     deep_store.retire(file.path, until_ms=2**62)
 
-    (kept,) = deep_store.deleted_files(TABLE)
+    (kept,) = deep_store.files_in_deleted_area(TABLE)
     assert kept.path.endswith("__RETENTION_UNTIL__999912312359")
 
 

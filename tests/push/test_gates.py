@@ -4,11 +4,11 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from harness.push_world import ANN, TABLE, PushWorld
+from harness.push_world import ANN, TABLE, PushWorld, config
 from holdfast.config.gates import parse_gates
 from holdfast.errors import InvalidOption, InvalidRequest, Refused
 from holdfast.push.controller import Controller
-from holdfast.push.gates import evaluate
+from holdfast.push.replacement.gates import evaluate
 
 ROWS = {
     "old": pa.table({"id": [1, 2, 3, 4], "city": ["Oslo", "Oslo", "Bergen", "Bergen"]}),
@@ -160,3 +160,77 @@ def test_the_audit_says_that_gates_were_overridden_only_if_they_stood_in_the_way
 
     assert world.seen() == {"a"}
     assert controller.views.audit(TABLE)[0].operation == operation
+
+
+@pytest.fixture
+def gated():
+    """A table whose gate wants two segments, each of which answers for two rows."""
+    return PushWorld().create(gates=[{"min_rows": 4}])
+
+
+def counting(world):
+    return with_answers(world, lambda _sql, segments: 2 * len(segments))
+
+
+def test_the_gates_of_a_table_hold_for_a_push_that_asks_for_none(gated):
+    controller = counting(gated)
+    entry = gated.start([], ["a"])
+    gated.upload("a")
+
+    with pytest.raises(Refused, match="gates failed"):
+        controller.end_replace(TABLE, entry, by=ANN)
+
+    assert gated.seen() == frozenset()
+
+
+def test_gates_of_ones_own_do_not_take_the_place_of_the_tables(gated):
+    controller = counting(gated)
+    entry = gated.start([], ["a"], gates_required=True)
+    gated.upload("a")
+
+    report = controller.validate(TABLE, entry, parse_gates([{"min_rows": 1}]), by=ANN)
+
+    assert [(one.name, one.passed) for one in report.outcomes] == [("min_rows", False), ("min_rows", True)]
+    with pytest.raises(Refused, match="gates failed"):
+        controller.end_replace(TABLE, entry, by=ANN)
+
+
+def test_a_push_to_a_table_with_gates_is_judged_by_its_end(gated):
+    """Pinot's own clients know of no gates: they start, upload and end."""
+    controller = counting(gated)
+    entry = gated.start([], ["a", "b"])
+    gated.upload("a")
+    gated.upload("b")
+
+    controller.end_replace(TABLE, entry, by=ANN)
+
+    assert gated.seen() == {"a", "b"}
+
+
+def test_gates_that_the_table_gets_after_the_look_are_asked_too(gated):
+    controller = counting(gated)
+    entry = gated.start([], ["a", "b"])
+    gated.upload("a")
+    gated.upload("b")
+    controller.validate(TABLE, entry, by=ANN)
+
+    controller.tables.update(config(gates=[{"min_rows": 5}]), by=ANN)
+
+    with pytest.raises(Refused, match="gates failed"):
+        controller.end_replace(TABLE, entry, by=ANN)
+
+
+def test_nothing_is_shown_past_the_gates_by_an_upload_without_a_push(gated):
+    with pytest.raises(Refused) as caught:
+        gated.upload("a")
+
+    assert caught.value.facts["code"] == "GATED"
+
+
+def test_a_group_is_judged_table_by_table(gated):
+    controller = counting(gated)
+    entry = gated.start([], ["a"])
+    gated.upload("a")
+
+    with pytest.raises(Refused, match="gates failed"):
+        controller.end_group({TABLE: entry}, by=ANN)

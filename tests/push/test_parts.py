@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from holdfast.errors import Conflict, InvalidRequest, Refused
 from holdfast.model.segment import ColumnRange, Segment
-from holdfast.push.parts import check_inside, check_part, segments_in
-from holdfast.push.state import Part
+from holdfast.push.replacement.parts import check_inside, check_part, segments_in
+from holdfast.push.state.table_state import Part
 
 TIME = Part(start_ms=100, end_ms=200)
 NORWAY = Part(column="country", value="NO")

@@ -19,10 +19,10 @@ from starlette.routing import Route
 
 from harness.serving import Tables, orders
 from holdfast.model.lineage import EntryState
-from holdfast.push.broker import Broker
+from holdfast.push.queries.broker import Broker
 from holdfast.push.queries.options import split_options
 from holdfast.push.queries.pool import PoolSettings, WorkerPool
-from holdfast.push.routing import Router
+from holdfast.push.queries.routing import Router
 from holdfast.storage.store import StoreLocation
 
 TRIPS = {
@@ -64,7 +64,7 @@ def trips() -> pa.Table:
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory):
+def service(tmp_path_factory, readers):
     """A broker and the two routes of a controller that the dialect asks for, on a free port."""
     folder = tmp_path_factory.mktemp("deep_store")
     tables = Tables(folder)
@@ -72,7 +72,7 @@ def service(tmp_path_factory):
     pool.start()
     router = Router(tables.catalog, broker="Broker_localhost_8099")
     router.start()
-    broker = Broker(router, pool)
+    broker = Broker(router, pool, readers=readers)
 
     async def query(request):
         body = await request.json()

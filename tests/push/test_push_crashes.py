@@ -21,11 +21,10 @@ from holdfast.config.gates import parse_gates
 from holdfast.config.push_rules import PINOT
 from holdfast.errors import HoldfastError
 from holdfast.model.lineage import EntryState
+from holdfast.push.calls import Caller, StartRequest
 from holdfast.push.controller import Controller
 from holdfast.push.metastore.port import Create
-from holdfast.push.paths import segment_path
-from holdfast.push.reports import Caller
-from holdfast.push.rules import StartRequest
+from holdfast.push.state.records import segment_path
 
 ITEMS = "items_OFFLINE"
 KEYED = Caller(actor="ann", key="k1")

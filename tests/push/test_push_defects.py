@@ -6,9 +6,13 @@ from dataclasses import dataclass, replace
 import pytest
 
 from harness.explorer import schedules
-from holdfast.push import ingest, orphans, retention, transactions, upkeep, uploads
 from holdfast.push.metastore.memory import MemoryMetastore
 from holdfast.push.metastore.port import Check, Create, Remove, Replace
+from holdfast.push.retention import decide as retention
+from holdfast.push.retention import orphans, upkeep
+from holdfast.push.state import transactions
+from holdfast.push.uploads import decide as uploads
+from holdfast.push.uploads import register
 from push.push_scenarios import SCENARIOS
 
 
@@ -80,7 +84,7 @@ def _announcements_before_state(patch):
         for pending in retention.ready_deletions(state, epochs):
             for path in pending.files:
                 self._retire(path, pending)
-            self._let_go(table, (), pending.files, by=by)
+            self._record_deletion(table, (), pending.files, by=by)
             deleted += self._delete_batch(table, pending, pending.segments, by=by)
         return tuple(deleted)
 
@@ -93,7 +97,7 @@ def _deleting_by_name(patch):
 
 
 def _orphans_without_fence(patch):
-    patch.setattr(orphans.Orphans, "_fenced", lambda _self, _table, _doomed: True)
+    patch.setattr(orphans.Orphans, "_fence_off", lambda _self, _table, _doomed: True)
 
 
 def _orphans_looked_at_once(patch):
@@ -109,16 +113,16 @@ def _orphans_looked_at_once(patch):
 
 def _registered_without_looking_again(patch):
     """What was checked before the bytes were copied is not checked when they are registered."""
-    check, decide = ingest.check_upload, ingest.Ingest._decide
+    check, decide = register.check_upload, register.Registrar._decide
 
     def careless(self, state, **options):
-        patch.setattr(ingest, "check_upload", lambda *_arguments, **_options: None)
+        patch.setattr(register, "check_upload", lambda *_arguments, **_options: None)
         try:
             return decide(self, state, **options)
         finally:
-            patch.setattr(ingest, "check_upload", check)
+            patch.setattr(register, "check_upload", check)
 
-    patch.setattr(ingest.Ingest, "_decide", careless)
+    patch.setattr(register.Registrar, "_decide", careless)
 
 
 def _files_deleted_before_the_decision(patch):
@@ -133,13 +137,13 @@ def _files_deleted_before_the_decision(patch):
             self._deep_store.retire(segment.uri, until_ms=None)
         return decided(self, table, by=by, dry_run=dry_run)
 
-    decided = upkeep.Upkeep._decided
-    patch.setattr(upkeep.Upkeep, "_decided", eager)
+    decided = upkeep.Upkeep._plan_and_save
+    patch.setattr(upkeep.Upkeep, "_plan_and_save", eager)
 
 
 def _overwritten_files(patch):
     """One path for all uploads of a segment."""
-    put = ingest._Files._put
+    put = register._Files._put
 
     def same_path(self, payload):
         clock = self._clock
@@ -147,7 +151,7 @@ def _overwritten_files(patch):
         try:
             return put(self, payload)
         except FileExistsError:
-            from holdfast.push.deep_store import SegmentFile
+            from holdfast.push.segments.deep_store import SegmentFile
 
             path = f"orders/{payload.name}__token.parquet"
             self._deep_store._store.put(path, payload.file.getvalue())
@@ -155,7 +159,7 @@ def _overwritten_files(patch):
         finally:
             self._clock = clock
 
-    patch.setattr(ingest._Files, "_put", same_path)
+    patch.setattr(register._Files, "_put", same_path)
 
 
 class _OneToken:
@@ -165,8 +169,8 @@ class _OneToken:
 
 def _reads_without_seqlock(patch):
     """The records of a table are read one after the other, and taken for one moment."""
-    from holdfast.push.catalog import Catalog
-    from holdfast.push.paths import lineage_path
+    from holdfast.push.state.catalog import Catalog
+    from holdfast.push.state.records import lineage_path
 
     load = Catalog._load_once
 
@@ -183,7 +187,7 @@ def _reads_without_seqlock(patch):
 
 def _old_file_forgotten(patch):
     """An upload over a name that waits for deletion leaves it on the list."""
-    patch.setattr(uploads, "_freed", lambda state, _added: state.push.deletions)
+    patch.setattr(uploads, "_without_registered", lambda state, _added: state.push.deletions)
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,12 @@ from functools import partial
 import pytest
 
 from harness.explorer import random_schedules, sampled, schedules
+from harness.tiers import by_tier
 from push.push_scenarios import SCENARIOS
 
 SEED = int(os.environ.get("HOLDFAST_SEED", "20261116"))
-RANDOM = int(os.environ.get("HOLDFAST_SCHEDULES", "6"))
-STRIDE = int(os.environ.get("HOLDFAST_ASLEEP_STRIDE", "3"))
+RANDOM = by_tier("HOLDFAST_SCHEDULES", sample=2, full=6)
+STRIDE = by_tier("HOLDFAST_ASLEEP_STRIDE", sample=9, full=3)
 SWITCHES = int(os.environ.get("HOLDFAST_PUSH_SWITCHES", "1"))
 
 

@@ -1,6 +1,5 @@
 """Promises of the replacement protocol, checked over random histories of calls."""
 
-import os
 from dataclasses import replace
 
 import pytest
@@ -16,15 +15,16 @@ from hypothesis.stateful import (
 )
 
 from harness.push_rules import APPEND, PLAIN, REFRESH, PureTable
+from harness.tiers import by_tier
 from holdfast.config.push_rules import PINOT
 from holdfast.errors import HoldfastError
 from holdfast.model.lineage import EntryState
-from holdfast.push.retention import plan_retention
-from holdfast.push.snapshots import details_of, retained, snapshots
+from holdfast.push.replacement.snapshots import rollback_snapshots, snapshots
+from holdfast.push.retention.decide import plan_retention
 
 NAMES = [f"v{number}" for number in range(9)]
 HOUR_MS = 3_600_000
-RUNS = int(os.environ.get("HOLDFAST_PUSH_RUNS", "150"))
+RUNS = by_tier("HOLDFAST_PUSH_RUNS", sample=40, full=150)
 
 names = st.lists(st.sampled_from(NAMES), unique=True, min_size=1, max_size=3)
 choice = st.integers(0, 1_000_000)
@@ -122,7 +122,7 @@ class PushHistory(RuleBasedStateMachine):
 
     @rule(pick=choice)
     def rollback(self, pick):
-        snapshot = self.picked(retained(self.table.state), pick)
+        snapshot = self.picked(rollback_snapshots(self.table.state), pick)
         if not snapshot.position:
             return
 
@@ -180,7 +180,7 @@ class PushHistory(RuleBasedStateMachine):
             table.now += 25 * HOUR_MS
             self.broker_catches_up()
             table.retention()
-        kept = retained(table.state)
+        kept = rollback_snapshots(table.state)
         assert not any(entry.state is not EntryState.COMPLETED for entry in table.state.lineage.entries)
         assert table.all == set().union(*(each.segments for each in kept))
         assert table.disk == {table.files[name].uri for name in table.all}
@@ -242,11 +242,13 @@ class PushHistory(RuleBasedStateMachine):
         needed = set(self.table.seen)
         for entry in state.lineage.entries:
             age = self.table.now - entry.changed_at_ms
-            details = details_of(state, entry.id)
+            details = state.details_of(entry.id)
             if entry.state is EntryState.IN_PROGRESS and age <= state.config.entry_retention_ms:
                 needed.update(entry.segments_from, entry.segments_to)
             elif entry.state is EntryState.COMPLETED and not details.finalised:
-                kept = retained(state)[: max(1, state.config.retained_snapshots - self.redoable(state))]
+                kept = rollback_snapshots(state)[
+                    : max(1, state.config.retained_snapshots - self.redoable(state))
+                ]
                 is_kept = not state.config.refresh or any(entry.id in each.steps for each in kept)
                 if age <= state.config.replaced_retention_ms and is_kept:
                     needed.update(name for name in entry.segments_from if name in state.segments)

@@ -6,8 +6,8 @@ import pytest
 
 from harness.push_rules import REFRESH, PureTable
 from holdfast.errors import Refused
-from holdfast.push.quota import allowed_bytes, check_preflight, check_upload_quota, preflight
-from holdfast.push.segments import Segment
+from holdfast.model.segment import Segment
+from holdfast.push.replacement.quota import byte_limit, check_preflight, check_upload_quota, preflight
 
 QUOTA = replace(REFRESH, storage_quota_bytes=1000)
 
@@ -29,7 +29,7 @@ def table_with_snapshots(*names, config=QUOTA):
     ],
 )
 def test_a_table_may_hold_twice_its_quota(config, allowed):
-    assert allowed_bytes(config) == allowed
+    assert byte_limit(config) == allowed
 
 
 @pytest.mark.parametrize(("incoming", "fits"), [(1000, True), (1001, False)])

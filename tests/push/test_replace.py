@@ -6,8 +6,8 @@ from harness.push_rules import APPEND, OPERATOR, PLAIN, REFRESH, SOMEBODY, refus
 from holdfast.config.push_rules import PINOT, Rules
 from holdfast.errors import InvalidRequest
 from holdfast.model.lineage import EntryState
-from holdfast.push.reports import Caller
-from holdfast.push.state import GateOutcome
+from holdfast.push.calls import Caller
+from holdfast.push.state.table_state import GateOutcome
 
 IN_PROGRESS, COMPLETED, REVERTED = EntryState
 
@@ -34,8 +34,8 @@ def test_the_first_load_opens_an_entry_and_shows_nothing():
 
 @pytest.mark.parametrize("name", ["a,b", " a", "a/b", "a\\b", "a:b", "a*", "a?", 'a"', "a<", "a>", "a|b", ""])
 def test_a_start_refuses_names_that_the_record_cannot_hold(name):
-    from holdfast.push.replace import start
-    from holdfast.push.rules import StartRequest
+    from holdfast.push.calls import StartRequest
+    from holdfast.push.replacement.start import start
 
     table = table_with()
 
@@ -494,12 +494,12 @@ def test_gates_that_are_required_must_have_passed_on_what_is_published():
     from dataclasses import replace
     from types import MappingProxyType
 
-    from holdfast.push.replace import gate_scope
+    from holdfast.push.replacement.end import gate_scope
 
     def judged(passed, scope):
         outcome = GateOutcome(name="min_rows", passed=passed, found="1", expected="2")
         details = table.state.push.details[entry]
-        judged = replace(details, gates=(outcome,), gated=gate_scope(scope))
+        judged = replace(details, gates=(outcome,), gated=gate_scope(scope, ()))
         push = replace(table.state.push, details=MappingProxyType({entry: judged}))
         table.state = replace(table.state, push=push)
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from harness.push_rules import APPEND, PLAIN, PureTable
-from holdfast.config.push import DAY_MS, HOUR_MS
 from holdfast.config.push_rules import PINOT, Rules
+from holdfast.config.values import DAY_MS, HOUR_MS
 from holdfast.errors import Conflict
 from holdfast.model.lineage import EntryState
-from holdfast.push.retention import plan_retention, ready_deletions
-from holdfast.push.segments import Segment
+from holdfast.model.segment import Segment
+from holdfast.push.retention.decide import plan_retention, ready_deletions
 
 IN_PROGRESS, COMPLETED, REVERTED = EntryState
 MANY = replace(PLAIN, retained_snapshots=50)

@@ -8,10 +8,9 @@ import pytest
 from harness.serving import ORDERS, Tables, orders
 from holdfast.model.lineage import EntryState
 from holdfast.push.metastore.port import Replace
-from holdfast.push.paths import lineage_path
 from holdfast.push.queries.failures import QueryError, QueryFailed
-from holdfast.push.records import BrokerEpochs
-from holdfast.push.routing import Router, RouterSettings, build_snapshot
+from holdfast.push.queries.routing import Router, RouterSettings, build_snapshot
+from holdfast.push.state.records import BrokerEpochs, lineage_path
 
 ITEMS = {**ORDERS, "schemaName": "items"}
 BROKER = "Broker_localhost_8099"
@@ -70,7 +69,7 @@ def test_a_switch_is_followed_without_being_told(tables, router):
 
     until(lambda: router.epochs().get(table) == 1)
 
-    with router.take([table]) as lease:
+    with router.lease([table]) as lease:
         assert names(lease) == ["a"]
 
 
@@ -134,11 +133,11 @@ def test_a_query_keeps_its_snapshot_and_its_files_while_a_switch_happens(tables,
     table = tables.create()
     tables.push(table, [], {"a": orders([1])})
     router.start()
-    old = router.take([table])
+    old = router.lease([table])
 
     tables.push(table, ["a"], {"b": orders([2])})
     until(lambda: router.epochs()[table] == 2)
-    new = router.take([table])
+    new = router.lease([table])
 
     assert (names(old), names(new)) == (["a"], ["b"])
     until(lambda: announced(tables) == BrokerEpochs(epoch=1, applied=2))
@@ -172,11 +171,11 @@ def test_an_epoch_that_was_asked_for_is_waited_for_and_then_refused(tables, rout
     router.start()
     threading.Timer(0.15, lambda: tables.push(table, ["a"], {"b": orders([2])})).start()
 
-    with router.take([table], at_least={table: 2}, deadline_s=time.monotonic() + 5) as lease:
+    with router.lease([table], at_least={table: 2}, deadline_s=time.monotonic() + 5) as lease:
         assert names(lease) == ["b"]
 
     with pytest.raises(QueryFailed) as failed:
-        router.take([table], at_least={table: 9}, deadline_s=time.monotonic() + 0.1)
+        router.lease([table], at_least={table: 9}, deadline_s=time.monotonic() + 0.1)
     assert failed.value.code is QueryError.BROKER_TIMEOUT
 
 
@@ -196,7 +195,7 @@ def test_a_snapshot_never_gives_way_to_an_older_one(tables, router):
 
     router.refresh()
 
-    with router.take([table]) as lease:
+    with router.lease([table]) as lease:
         assert names(lease) == ["b"]
         assert lease.snapshots[table].epoch == 2
 
@@ -212,13 +211,13 @@ def test_a_table_that_was_deleted_and_created_anew_is_followed_in_the_end(tables
         tables.catalog.finish_delete(table)
         router.refresh()
         with pytest.raises(QueryFailed) as failed:
-            router.take([table])
+            router.lease([table])
         assert failed.value.code is QueryError.TABLE_DOES_NOT_EXIST
         tables.catalog.delete_schema("orders")
         tables.create()
         tables.push(table, [], {"c": orders([3])})
         router.refresh()
-        with router.take([table]) as lease:
+        with router.lease([table]) as lease:
             assert names(lease) == ["c"]
     finally:
         router.close()
@@ -234,7 +233,7 @@ def test_tables_that_switch_together_are_seen_together(tables, router):
 
     def look():
         while not stop.is_set():
-            with router.take([first, second]) as lease:
+            with router.lease([first, second]) as lease:
                 seen = {names(lease, first)[0], names(lease, second)[0]}
                 taken[0] += 1
             if len(seen) != 1:
@@ -268,7 +267,7 @@ def test_a_broker_that_lost_its_connection_refuses_queries(tables, router):
     tables.metastore.is_connected = lambda: False
 
     with pytest.raises(QueryFailed) as failed:
-        router.take([table])
+        router.lease([table])
 
     assert failed.value.code is QueryError.BROKER_RESOURCE_MISSING
 
@@ -281,10 +280,10 @@ def test_a_record_that_cannot_be_read_fails_its_table_only(tables, router):
 
     router.start()
 
-    with router.take([good]) as lease:
+    with router.lease([good]) as lease:
         assert names(lease) == []
     with pytest.raises(QueryFailed) as failed:
-        router.take([bad])
+        router.lease([bad])
     assert failed.value.code is QueryError.INTERNAL
 
 
@@ -302,7 +301,7 @@ def test_a_retained_snapshot_and_an_open_entry_can_be_read_without_switching(tab
         assert names(lease) == ["b"]
     with router.take_as_of(table, epoch=tables.catalog.load(table).push.epoch) as lease:
         assert names(lease) == ["b"]
-    with router.take([table]) as lease:
+    with router.lease([table]) as lease:
         assert names(lease) == ["b"]
     for wrong in ({"epoch": 77}, {"entry_id": "nobody"}):
         with pytest.raises(QueryFailed) as failed:

@@ -2,12 +2,15 @@
 
 import socket
 
+import msgspec
 import pytest
 
 from harness.push_world import ANN, DAY_MS, TABLE, PushWorld, config, refused
 from holdfast.errors import TableNotFound
 from holdfast.model.lineage import EntryState
 from holdfast.push.audit import check_chain
+from holdfast.push.metastore.port import Create
+from holdfast.push.uploads.register import scan_path
 from holdfast.storage.local import STAGING_FOLDER, LocalStore
 
 
@@ -51,25 +54,25 @@ def test_a_deleted_file_stays_in_the_deleted_area_for_its_time(world):
     world.push(1)
     world.controller.delete_segments(TABLE, ["v1"], by=ANN)
     world.retention()
-    assert len(list(world.deep_store.deleted_files(TABLE))) == 1
+    assert len(list(world.deep_store.files_in_deleted_area(TABLE))) == 1
 
     report = world.retention(after_ms=7 * DAY_MS + 60_000)
 
     assert report.expired == 1
-    assert list(world.deep_store.deleted_files(TABLE)) == []
+    assert list(world.deep_store.files_in_deleted_area(TABLE)) == []
 
 
 def test_what_a_deleted_table_left_in_the_deleted_area_goes_after_its_time(world):
     world.push(1)
     world.controller.tables.delete(TABLE, by=ANN)
-    assert len(list(world.deep_store.deleted_files(TABLE))) == 1
+    assert len(list(world.deep_store.files_in_deleted_area(TABLE))) == 1
 
     world.controller.upkeep.run_retention_everywhere(by=ANN)
-    assert len(list(world.deep_store.deleted_files(TABLE))) == 1
+    assert len(list(world.deep_store.files_in_deleted_area(TABLE))) == 1
     world.clock.now += 7 * DAY_MS + 60_000
     world.controller.upkeep.run_retention_everywhere(by=ANN)
 
-    assert list(world.deep_store.deleted_files(TABLE)) == []
+    assert list(world.deep_store.files_in_deleted_area(TABLE)) == []
 
 
 def test_a_segment_that_comes_back_while_its_file_waits_keeps_the_new_file(world):
@@ -102,6 +105,18 @@ def test_a_push_that_died_is_reverted_and_its_storage_comes_back(world):
     assert world.rows() == [1, 1]
     assert len(world.files()) == 1
     refused("ENTRY_REVERTED", world.end, dead)
+
+
+def test_a_name_in_the_record_of_scans_that_is_no_file_breaks_no_retention(world):
+    """Earlier versions let `discardFiles` write one there."""
+    world.push(1)
+    named = msgspec.json.encode({"at_ms": 1, "doomed": ["../x", "orders/../../x", "/x"]})
+    world.metastore.write([Create(scan_path(TABLE), named)])
+    world.deep_store.put(TABLE, "lost", b"bytes", token="t1")
+    world.clock.now = 4_000_000_000_000
+
+    assert len(world.retention().orphans) == 1
+    assert b".." not in world.metastore.read(scan_path(TABLE)).data
 
 
 def test_an_old_file_that_no_record_names_goes(world):
@@ -141,7 +156,7 @@ def test_only_the_leader_runs_retention_everywhere(world):
 
 def test_a_table_that_cannot_be_read_does_not_stop_retention_of_the_others(world):
     from holdfast.push.metastore.port import Replace
-    from holdfast.push.paths import lineage_path
+    from holdfast.push.state.records import lineage_path
 
     world.controller.tables.create(config("items"), by=ANN)
     world.push(1, table="items_OFFLINE")

@@ -14,13 +14,13 @@ import holdfast
 from harness.faults import StoreWrapper
 from harness.hudi_reader import hudi_changes
 from harness.world import memory_world
-from holdfast.cli.arguments import opened
 from holdfast.errors import InvalidRequest, SnapshotExpired, TableDamaged, UnknownInstant, UnsupportedTable
-from holdfast.format.commits import CommitMetadata, WriteStat, decode_commit, encode_commit
+from holdfast.format.commits import DIGEST, CommitMetadata, WriteStat, decode_commit, encode_commit
 from holdfast.format.schemas import META_COLUMNS
 from holdfast.model.instant import InstantTime, moment_of, time_at
 from holdfast.model.names import parse_base_file
 from holdfast.read.changes import COMMIT_TIME, change_schema, changes, each_change, read_changes
+from holdfast.table.opened import open_at
 
 BEFORE_ALL = InstantTime("20000101000000000")
 LATER = 1000
@@ -39,7 +39,7 @@ class Lake:
         ]
 
     def next_time(self) -> InstantTime:
-        return time_at(round(moment_of(self.times[-1]).timestamp() * 1000) + LATER)
+        return time_at(round(moment_of(self.times[-1], dt.UTC).timestamp() * 1000) + LATER, dt.UTC)
 
     def update(self, row_id: str) -> InstantTime:
         """A new version of the row's file: unchanged rows in one row group, the changed one in another."""
@@ -97,9 +97,11 @@ class Lake:
             file_size_in_bytes=path.stat().st_size,
         )
         first = self.folder / ".hoodie" / f"{self.times[0]}.commit"
+        extra = decode_commit(first.read_bytes()).extra_metadata
+        extra = {key: value for key, value in extra.items() if key != DIGEST}
         metadata = CommitMetadata(
             {stat.partition_path: [stat]},
-            extra_metadata=decode_commit(first.read_bytes()).extra_metadata,
+            extra_metadata=extra,
             operation_type="UPSERT" if replaced is None else "INSERT_OVERWRITE",
         )
         if replaced is not None:
@@ -232,7 +234,7 @@ def test_the_commit_time_comes_first_and_other_meta_columns_when_asked(lake):
 
 def test_both_ends_can_be_given_in_many_ways(lake):
     instants = lake.table.timeline()
-    moments = [moment_of(time) for time in lake.times]
+    moments = [moment_of(time, dt.UTC) for time in lake.times]
     commit = lake.table.insert(_rows("g", city="rome"))
 
     assert lake.ids(since=instants[0], until=instants[1]) == ["c", "d"]
@@ -245,12 +247,13 @@ def test_both_ends_can_be_given_in_many_ways(lake):
 
 def test_the_ends_need_not_be_commits(lake):
     t1, t2, _ = lake.times
-    just_after = moment_of(t1) + dt.timedelta(milliseconds=1)
+    just_after = moment_of(t1, dt.UTC) + dt.timedelta(milliseconds=1)
 
-    assert lake.ids(since=moment_of(t1) - dt.timedelta(milliseconds=1), until=t1) == ["a", "b"]
-    if time_at(round(just_after.timestamp() * 1000)) < t2:
+    assert lake.ids(since=moment_of(t1, dt.UTC) - dt.timedelta(milliseconds=1), until=t1) == ["a", "b"]
+    if time_at(round(just_after.timestamp() * 1000), dt.UTC) < t2:
         assert lake.ids(since=just_after, until=t2) == ["c", "d"]
-    assert lake.ids(since=t2, until=dt.datetime(2999, 1, 1, tzinfo=dt.UTC)) == ["e", "f"]
+    with pytest.raises(UnknownInstant, match="still to come"):
+        lake.table.changes_to_arrow(since=t2, until=dt.datetime(2999, 1, 1, tzinfo=dt.UTC))
 
 
 def test_an_empty_range_gives_no_rows_in_the_right_schema(lake):
@@ -387,7 +390,7 @@ def test_many_changes_come_in_parts(tmp_path):
     table = holdfast.create_table(path, name="t", record_key="id")
     first = table.insert(pa.table({"id": pa.array(range(1000), pa.int64())}))
     table.bulk_insert(pa.table({"id": pa.array(range(1000, 301_000), pa.int64())}))
-    source = opened(path, {})
+    source = open_at(path, {})
 
     found = changes(source, since=first)
     schema = change_schema(found.snapshot.schema, columns=["id"], meta_columns=False)

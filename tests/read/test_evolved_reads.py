@@ -10,7 +10,7 @@ import holdfast
 from harness.evolutions import widened
 from harness.hudi_reader import check_alike, hudi_changes, hudi_snapshot
 from holdfast.errors import SchemaMismatch
-from holdfast.format.evolution import stored_form
+from holdfast.format.evolution import schema_in_file
 from holdfast.read.scans import scans
 from holdfast.read.snapshot import snapshot
 
@@ -195,7 +195,7 @@ def test_files_are_scanned_by_how_they_are_stored(evolved):
 
     older, newer = sorted(scans(None, found, found.schema), key=lambda scan: len(scan.paths))
 
-    assert older.form == stored_form(found.schema, old_rows().schema)
+    assert older.form == schema_in_file(found.schema, old_rows().schema)
     assert newer.form == found.schema
     assert [len(older.paths), len(newer.paths)] == [2, 4]
     assert sorted([*older.paths, *newer.paths]) == found.paths

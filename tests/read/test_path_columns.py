@@ -6,19 +6,19 @@ import pytest
 from harness.checker import check_at_any_time, check_at_rest
 from harness.faults import Crash, CrashingStore, InterruptedStore, RecordingStore
 from harness.world import memory_world, table_of
-from holdfast.config.archiving import ArchiveSettings
-from holdfast.config.cleaning import CleanPolicy, CleanSettings
+from holdfast.config.choices import CleanPolicy
+from holdfast.config.cleaning import ArchiveSettings, CleanSettings
 from holdfast.config.write import WriteSettings
-from holdfast.format.commits import IN_PLACE, decode_extra_metadata
+from holdfast.format.commits import DIGEST, IN_PLACE, decode_extra_metadata
 from holdfast.model.instant import InstantTime, State
 from holdfast.model.names import ARCHIVED_IN_PLACE, instant_file, partition_of
 from holdfast.model.reports import FindingKind, Severity
 from holdfast.read.path_columns import path_columns
 from holdfast.read.snapshot import snapshot
-from holdfast.services.archive import archive_after_recovery
-from holdfast.services.undo import undo
-from holdfast.services.verify import verify
-from holdfast.table.in_place import archived_in_place, record_in_place
+from holdfast.services.archive.archive import archive_without_recovery
+from holdfast.services.rollback.undo import undo
+from holdfast.services.verify.verify import verify
+from holdfast.table.row_placement import add_to_placement_record, read_placement_record
 from holdfast.timeline.timeline import load_timeline
 
 BY_HAND = WriteSettings(clean=CleanSettings(automatic=False), archives=False)
@@ -70,12 +70,15 @@ def telling_all(world):
 def without_mark(world, commit):
     """As a commit of another program, which says nothing of where its rows lie."""
     path = instant_file(commit.instant, commit.action, State.COMPLETED)
-    world.store.put(path, world.store.read(path).replace(IN_PLACE.encode(), b"something.else"))
-    assert IN_PLACE not in decode_extra_metadata(world.store.read(path))
+    content = world.store.read(path)
+    for ours in (IN_PLACE, DIGEST):
+        content = content.replace(ours.encode(), b"something.else." + ours[-1:].encode())
+    world.store.put(path, content)
+    assert not {IN_PLACE, DIGEST} & set(decode_extra_metadata(content))
 
 
 def archive(world):
-    return archive_after_recovery(world.open(), TWO)
+    return archive_without_recovery(world.open(), TWO)
 
 
 def test_the_paths_of_a_new_table_tell(world):
@@ -217,15 +220,15 @@ def test_an_archiver_that_dies_leaves_it_to_the_next_one(world):
 
 def test_two_that_add_to_the_record_lose_nothing(world):
     slow = InterruptedStore(
-        world.store, ARCHIVED_IN_PLACE, lambda: record_in_place(world.store, [InstantTime("2")])
+        world.store, ARCHIVED_IN_PLACE, lambda: add_to_placement_record(world.store, [InstantTime("2")])
     )
-    record_in_place(slow, [InstantTime("1")])
+    add_to_placement_record(slow, [InstantTime("1")])
     slower = InterruptedStore(
-        world.store, ARCHIVED_IN_PLACE, lambda: record_in_place(world.store, [InstantTime("4")])
+        world.store, ARCHIVED_IN_PLACE, lambda: add_to_placement_record(world.store, [InstantTime("4")])
     )
-    record_in_place(slower, [InstantTime("3")])
+    add_to_placement_record(slower, [InstantTime("3")])
 
-    assert archived_in_place(world.store) == {"1", "2", "3", "4"}
+    assert read_placement_record(world.store) == {"1", "2", "3", "4"}
 
 
 @pytest.mark.parametrize(

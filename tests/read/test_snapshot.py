@@ -2,8 +2,11 @@ import datetime as dt
 
 import pytest
 
+from harness.world import memory_world
 from holdfast.errors import UnknownInstant
 from holdfast.read.snapshot import as_instant
+
+TABLE = memory_world().create()
 
 
 @pytest.mark.parametrize(
@@ -18,10 +21,10 @@ from holdfast.read.snapshot import as_instant
     ],
 )
 def test_a_moment_can_be_given_in_many_ways(moment):
-    assert as_instant(moment) == "20240707001301554"
+    assert as_instant(TABLE, moment) == "20240707001301554"
 
 
 @pytest.mark.parametrize("moment", ["", "yesterday", "2024", "12345"])
 def test_what_names_no_moment_is_refused_with_the_forms_that_do(moment):
     with pytest.raises(UnknownInstant, match="ISO"):
-        as_instant(moment)
+        as_instant(TABLE, moment)

@@ -10,7 +10,7 @@ from starlette.routing import Route
 from harness.push_client import Client, PushedTable, basic, config, make_table, schema
 from holdfast.config.server import Limits, Role, User
 from holdfast.push.metastore.port import Create, Remove
-from holdfast.push.paths import lineage_path
+from holdfast.push.state.records import lineage_path
 from holdfast.server.app import build_app, refuse_unguarded
 from holdfast.server.auth import On
 from holdfast.server.endpoints import BodyKind

@@ -18,7 +18,7 @@ class Time:
     def now_ms(self):
         return self.at_ms
 
-    elapsed_ms = now_ms
+    monotonic_ms = now_ms
 
 
 def _user(name, secret, *, is_token=False, **more):
@@ -155,3 +155,41 @@ def test_a_smaller_role_by_name_goes_before_the_one_for_every_table():
 
     assert not principal.may(Role.WRITE, "secret")
     assert not principal.may_everywhere(Role.WRITE)
+
+
+def test_many_guesses_at_once_are_all_counted(users, monkeypatch):
+    """A guess is counted before it is compared, which takes long enough for hundreds to come meanwhile."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    def guess(number):
+        try:
+            users.principal(_basic("ana", f"guess {number}"), "bad")
+        except (LoginRequired, TooMany) as error:
+            return type(error)
+
+    with ThreadPoolExecutor(16) as threads:
+        answers = list(threads.map(guess, range(32)))
+
+    assert answers.count(LoginRequired) == 3
+
+
+def test_all_addresses_of_a_network_are_counted_together(users):
+    for number in range(3):
+        with pytest.raises(LoginRequired):
+            users.principal(_basic("ana", "guess"), f"2001:db8::{number}")
+
+    with pytest.raises(TooMany):
+        users.principal(_basic("ana", "guess"), "2001:db8::ffff:1")
+    with pytest.raises(LoginRequired):
+        users.principal(_basic("ana", "guess"), "2001:db8:0:1::1")
+
+
+@pytest.mark.parametrize(
+    "name", ["orders_REALTIME_OFFLINE", "orders_OFFLINE_OFFLINE", "orders_OFFLINE_REALTIME"]
+)
+def test_a_type_is_taken_off_a_name_once(name):
+    principal = Principal("ana", {"orders": Role.READ})
+
+    with pytest.raises(AccessDenied):
+        authorise(principal, Access(Role.READ, On.PATH), name)
+    authorise(principal, Access(Role.READ, On.PATH), "orders_OFFLINE")

@@ -4,7 +4,6 @@ import json
 import logging
 import socket
 import ssl
-import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -13,15 +12,16 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from harness.certificates import make_certificate
 from harness.push_client import Client, basic, make_table, parquet
 from holdfast.clock import SystemClock
 from holdfast.config.push_rules import PINOT
 from holdfast.config.server import Limits, Listener, Role, Tls, User
-from holdfast.errors import InvalidRequest, StorageUnavailable
-from holdfast.push.catalog import Catalog
+from holdfast.errors import InvalidOption, InvalidRequest, StorageUnavailable
+from holdfast.push.calls import Caller
 from holdfast.push.metastore.open import open_metastore
-from holdfast.push.records import BrokerEpochs
-from holdfast.push.reports import Caller
+from holdfast.push.state.catalog import Catalog
+from holdfast.push.state.records import BrokerEpochs
 from holdfast.server.run import serving
 from holdfast.server.secrets import hash_secret
 from server.conftest import settings
@@ -30,7 +30,9 @@ CANARY = "canary-5b1e7f"
 
 
 def test_bodies_beyond_the_limits_are_refused_and_leave_nothing(serve):
-    client = Client(serve(limits=Limits(body_bytes=2000, upload_bytes=3000, json_depth=5)))
+    client = Client(
+        serve(limits=Limits(body_bytes=2000, list_body_bytes=2000, upload_bytes=3000, json_depth=5))
+    )
     table = make_table(client)
     before = client.records()
 
@@ -154,30 +156,45 @@ def test_a_bug_is_500_with_an_id_and_without_its_text(running, client, caplog):
 
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion.TLSv1_1")
 def test_tls_is_spoken_and_plain_http_is_not(serve, tmp_path):
-    certificate, key = str(tmp_path / "c.pem"), str(tmp_path / "k.pem")
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", certificate,
-         "-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"],
-        check=True, capture_output=True,
-    )  # fmt: skip
+    tls = make_certificate(tmp_path)
     ana = User(name="ana", secret_hash=str(hash_secret("pw")), is_token=False, roles={"*": Role.READ})
 
-    running = serve(
-        controller=Listener(port=0, host="0.0.0.0"), users=(ana,), tls=Tls(certificate=certificate, key=key)
-    )
+    running = serve(controller=Listener(port=0, host="0.0.0.0"), users=(ana,), tls=tls)
 
     port = int(running.controller_url.rpartition(":")[2])
     assert running.controller_url.startswith("https://")
-    context = ssl.create_default_context(cafile=certificate)
+    context = ssl.create_default_context(cafile=tls.certificate)
     with httpx2.Client(verify=context) as http_client:
         answer = http_client.get(f"https://127.0.0.1:{port}/tables", headers=basic("ana", "pw"))
     assert answer.status_code == 200
-    old = ssl.create_default_context(cafile=certificate)
+    old = ssl.create_default_context(cafile=tls.certificate)
     old.maximum_version = ssl.TLSVersion.TLSv1_1
     with socket.create_connection(("127.0.0.1", port)) as plain, pytest.raises((ssl.SSLError, OSError)):
         old.wrap_socket(plain, server_hostname="127.0.0.1")
     with pytest.raises(httpx2.TransportError):
         httpx2.get(f"http://127.0.0.1:{port}/health")
+
+
+def test_a_key_that_everybody_can_read_is_refused_before_anything_is_made(tmp_path):
+    certificate, key = tmp_path / "c.pem", tmp_path / "k.pem"
+    certificate.write_text("")
+    key.write_text("")
+    key.chmod(0o644)
+    tls = Tls(certificate=str(certificate), key=str(key))
+
+    with pytest.raises(InvalidOption, match="everybody") as refused, serving(settings(tmp_path, tls=tls)):
+        pass
+
+    assert f"chmod 600 {key}" in str(refused.value)
+    assert not (tmp_path / "segments").exists()
+
+
+def test_what_the_service_keeps_is_its_owners_alone(serve, tmp_path):
+    make_table(Client(serve())).push([], ["a"])
+
+    kept = [tmp_path / "segments", *(tmp_path / "segments").rglob("*")]
+    assert any(path.suffix == ".parquet" for path in kept)
+    assert kept[0].stat().st_mode & 0o077 == 0, "nobody else comes past the folder"
 
 
 def test_a_port_that_is_taken_is_told_before_anything_is_made(tmp_path):
@@ -227,7 +244,7 @@ def test_stopping_lets_a_request_under_way_finish(tmp_path):
         )  # fmt: skip
         ending.start()
         deadline = time.monotonic() + 20
-        while running.service.calls.busy == 0 and ending.is_alive() and time.monotonic() < deadline:
+        while running.service.bounds.calls.busy == 0 and ending.is_alive() and time.monotonic() < deadline:
             time.sleep(0.001)
     ending.join()
 

@@ -53,6 +53,8 @@ def test_a_file_beneath_a_root_is_fetched(sources, root, tmp_path):
         "data:,canary",
         "jar:file:///etc/passwd",
         "file://{root}/inner/fi le",
+        "file://{root}/inner/file?",
+        "file://{root}/inner/file#x",
         "file://{root}/inner\\file",
         "",
         "http://[::1",
@@ -62,7 +64,36 @@ def test_no_other_spelling_leads_to_a_file(sources, root, tmp_path, spelling):
     with pytest.raises(Refused):
         sources.fetch(spelling.format(root=root), tmp_path / "got")
     with pytest.raises(Refused):
-        sources.check(spelling.format(root=root))
+        sources.canonical_uri(spelling.format(root=root))
+
+
+def test_queries_are_handed_the_one_spelling_of_a_file(sources, root):
+    assert sources.canonical_uri(f"file:{root}/inner/%66ile") == f"file://{root}/inner/file"
+    assert sources.canonical_uri(f"file://localhost{root}/inner/file") == f"file://{root}/inner/file"
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    ["inner/file?", "inner/file?/../../outside", "inner/file#", "inner/file#/../../outside", "inner/fil%3F",
+     "inner/*", "inner/fil[e]", "inner/%7Bfile,other%7D", "inner/file%2525", "inner/f:ile", "inner/fil%2A"],
+)  # fmt: skip
+def test_queries_are_handed_no_pattern_and_nothing_that_readers_cut_off(sources, root, spelling):
+    for name in ("fil?", "*", "fil[e]", "{file,other}", "file%25", "f:ile", "fil*"):
+        (root / "inner" / name).write_bytes(b"segment")
+
+    with pytest.raises(Refused):
+        sources.canonical_uri(f"file://{root}/{spelling}")
+
+
+def test_queries_are_handed_no_link_and_no_file_that_is_not_there(sources, root, tmp_path):
+    (root / "link").symlink_to(tmp_path / "outside")
+    (root / "folder").symlink_to(tmp_path)
+
+    for name in ("link", "folder/outside", "inner", "absent"):
+        with pytest.raises((InvalidRequest, Refused)):
+            sources.canonical_uri(f"file://{root}/{name}")
+    with pytest.raises(Refused, match="copied first"):
+        sources.canonical_uri("https://example.org/segment")
 
 
 def test_no_link_is_followed_and_nothing_but_a_regular_file_is_opened(sources, root, tmp_path):
@@ -218,3 +249,31 @@ def test_nothing_may_be_fetched_by_default(tmp_path):
     for uri in (f"file://{tmp_path}/x", "http://example.com/x", "https://example.com/x"):
         with pytest.raises(HoldfastError):
             Sources(Downloads(), most_bytes=10).fetch(uri, tmp_path / uri[:5])
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "::ffff:127.0.0.1", "::127.0.0.1", "64:ff9b::7f00:1", "64:ff9b:1::a00:1", "2002:7f00:1::", "::1",
+        "::ffff:0:127.0.0.1", "fe80::5efe:10.0.0.1", "2001:0:4136:e378:8000:63bf:80ff:fffe",
+        # Called global by some versions of Python.
+        "fec0::1", "5f00::1", "3fff::1", "3fff:fff::1", "100:0:0:1::1", "192.0.0.1", "192.0.0.170",
+        "192.88.99.1", "2001:1::1", "64:ff9b:1:5db8:d7:e00::", "4000::1", "::5db8:d70e",
+        "::ffff:0:93.184.215.14",
+        # And inside of others.
+        "::ffff:192.0.0.1", "::ffff:192.88.99.1", "2002:c058:6301::1", "2002:c000:1::1", "2002:a00:1::1",
+        "64:ff9b::c000:1", "64:ff9b::c058:6301", "64:ff9b::a00:1", "fec0::5efe:93.184.215.14",
+        "2001:0:c000:1:8000:63bf:a247:28f1",
+    ],
+)  # fmt: skip
+def test_no_form_of_a_private_address_counts_as_public(address):
+    sources = Sources(Downloads(hosts=("files.example",)), most_bytes=10)
+
+    assert not sources._may_connect(ipaddress.ip_address(address))
+
+
+def test_a_public_address_is_public_in_either_family():
+    sources = Sources(Downloads(hosts=("files.example",)), most_bytes=10)
+
+    for address in ("93.184.215.14", "2606:2800:21f:cb07:6820:80da:af6b:8b2c", "64:ff9b::5db8:d70e"):
+        assert sources._may_connect(ipaddress.ip_address(address))

@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.errors import InvalidRequest, TableNotFound
 from holdfast.server.errors import NameContradiction
-from holdfast.server.table_names import offline_name, parse_type, qualified, raw_name
+from holdfast.server.table_names import offline_name, parse_type, qualify, raw_name
 
 
 def test_a_raw_and_a_typed_name_mean_the_same_table():
@@ -46,17 +46,18 @@ def test_a_type_is_read_in_any_case():
     ],
 )
 def test_the_database_stands_before_the_name(table, database, meant):
-    assert qualified(table, database) == meant
+    assert qualify(table, database) == meant
 
 
 @pytest.mark.parametrize(
     ("table", "database"),
     [("sales.orders", "other"), ("a.b.c", None), ("../x", None), ("", None), (".x", None), ("o", "a.b"),
-     ("o", "../x"), ("o\n", None), ("o" * 300, None), ("a b", None), ("a/b", None), ("ä", None)],
+     ("o", "../x"), ("o\n", None), ("o" * 300, None), ("a b", None), ("a/b", None), ("ä", None),
+     ("orders", "DEFAULT"), ("Default.orders", None), ("DEFAULT.orders", "DEFAULT")],
 )  # fmt: skip
 def test_other_names_are_refused(table, database):
     with pytest.raises(InvalidRequest):
-        qualified(table, database)
+        qualify(table, database)
 
 
 def test_the_raw_name_has_no_type():

@@ -8,7 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from harness.push_client import PushedTable, config, make_table, parquet, schema
-from holdfast.push.archives import unpack_segment
+from holdfast.config.push import check_new_name
+from holdfast.errors import InvalidRequest
+from holdfast.push.uploads.archives import unpack_segment
 
 
 def test_a_schema_is_added_shown_changed_and_deleted(client):
@@ -137,13 +139,13 @@ def test_sizes_are_told_with_and_without_what_was_replaced(pushed, client):
     assert whole["offlineSegments"]["missingSegments"] == 0
 
 
-def test_a_segment_is_downloaded_as_pinot_packs_it_and_can_be_uploaded_again(pushed, client, tmp_path):
-    answer = client.get(f"/segments/{pushed.name}/a")
+def test_a_segment_is_downloaded_as_pinot_packs_it_and_can_be_uploaded_again(pushed, client):
+    answer, columns = client.get(f"/segments/{pushed.name}/a"), io.BytesIO()
 
-    unpacked = unpack_segment(io.BytesIO(answer.content), tmp_path / "columns")
+    unpacked = unpack_segment(io.BytesIO(answer.content), columns)
     assert unpacked.description.name == "a"
     assert unpacked.description.docs == 3
-    assert pq.read_table(tmp_path / "columns").num_rows == 3
+    assert pq.read_table(columns).num_rows == 3
     other = make_table(client)
     again = client.call(
         "POST", "/v2/segments", params={"tableName": other.name},
@@ -185,9 +187,9 @@ def test_retention_runs_on_demand(pushed, client):
     assert client.get("/periodictask/names").json() == ["RetentionManager"]
     run = {"taskname": "RetentionManager", "tableName": pushed.name, "type": "OFFLINE"}
 
-    for method in ("GET", "POST"):
-        answer = client.call(method, "/periodictask/run", params=run)
-        assert [one["table"] for one in answer.json()["reports"]] == [pushed.typed]
+    answer = client.post("/periodictask/run", **run)
+    assert [one["table"] for one in answer.json()["reports"]] == [pushed.typed]
+    assert client.get("/periodictask/run", **run).status_code == 405, "a look changes nothing"
     assert client.post("/periodictask/run", taskname="Nothing").status_code == 404
     assert client.post("/periodictask/run").status_code == 400
     assert client.post("/periodictask/run", taskname="RetentionManager", dryRun=True).status_code == 400
@@ -349,3 +351,65 @@ def test_a_name_that_exists_nowhere_is_404_for_every_call(client):
     assert nobody.revert("x").status_code == 404
     assert nobody.delete("a").status_code == 404
     assert isinstance(nobody.start([], ["a"]), httpx2.Response)
+
+
+@pytest.mark.parametrize("name", ["t_REALTIME_OFFLINE", "t_OFFLINE_OFFLINE", "t_offline_OFFLINE"])
+def test_a_name_that_ends_like_a_type_is_refused(client, name):
+    answer = client.post("/tables", {"tableName": name, "tableType": "OFFLINE", "segmentsConfig": {}})
+
+    assert (answer.status_code, answer.json()["errorCode"]) == (400, "INVALID_TABLE_NAME")
+
+
+def test_a_name_that_differs_only_by_case_is_refused(client):
+    table = make_table(client)
+    schema = {"schemaName": table.name.upper(), "dimensionFieldSpecs": [{"name": "id", "dataType": "LONG"}]}
+    client.post("/schemas", schema)
+
+    answer = client.post(
+        "/tables", {"tableName": table.name.upper(), "tableType": "OFFLINE", "segmentsConfig": {}}
+    )
+
+    assert (answer.status_code, answer.json()["errorCode"]) == (409, "TABLE_EXISTS")
+
+
+@pytest.mark.parametrize("name", ["s_REALTIME", "s_OFFLINE", "s_offline"])
+def test_the_name_of_a_schema_is_one_that_its_table_can_have(client, name):
+    answer = client.post(
+        "/schemas", {"schemaName": name, "dimensionFieldSpecs": [{"name": "id", "dataType": "LONG"}]}
+    )
+
+    assert (answer.status_code, answer.json()["errorCode"]) == (400, "INVALID_TABLE_NAME")
+
+
+def test_a_schema_whose_name_differs_only_by_case_is_refused(client):
+    table = make_table(client)
+    schema = {"schemaName": table.name.upper(), "dimensionFieldSpecs": [{"name": "id", "dataType": "LONG"}]}
+    for override in (False, True):
+        answer = client.call("POST", "/schemas", params={"override": override}, json=schema)
+
+        assert (answer.status_code, answer.json()["errorCode"]) == (409, "SCHEMA_EXISTS")
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["{0}/../other/a__t.parquet", "{0}/sub/a__t.parquet", "../a__t.parquet", "{0}/a", "/{0}/a__t.parquet"],
+)
+def test_only_files_of_the_tables_own_folder_are_discarded(client, path):
+    table = make_table(client)
+
+    answer = client.post(f"/segments/{table.name}/discardFiles", {"files": [path.format(table.name)]})
+
+    assert (answer.status_code, answer.json()["errorCode"]) == (400, "NOT_A_FILE")
+
+
+@pytest.mark.parametrize("database", ["DEFAULT", "Default"])
+def test_no_table_is_made_beside_those_without_a_database(client, database):
+    """Queries read both by one name."""
+    for name, headers in ((f"{database}.orders", {}), ("orders", {"database": database})):
+        schema = client.post("/schemas", {"schemaName": name, "dimensionFieldSpecs": []}, headers=headers)
+        table = client.post("/tables", {"tableName": name, "tableType": "OFFLINE"}, headers=headers)
+
+        assert (schema.status_code, schema.json()["errorCode"]) == (400, "INVALID_TABLE_NAME")
+        assert (table.status_code, table.json()["errorCode"]) == (400, "INVALID_TABLE_NAME")
+    with pytest.raises(InvalidRequest, match="means none"):
+        check_new_name(f"{database}.orders_OFFLINE")

@@ -2,6 +2,7 @@
 
 import io
 import tarfile
+import time
 from pathlib import Path
 
 import pytest
@@ -171,3 +172,18 @@ def test_files_that_became_no_segment_are_discarded_and_others_stay(built):
     assert (late.status_code, late.json()["errorCode"]) == (409, "FILE_DOOMED")
     elsewhere = built.client.post(path, {"files": ["other/a__t.parquet"]})
     assert (elsewhere.status_code, elsewhere.json()["errorCode"]) == (400, "NOT_A_FILE")
+
+
+@pytest.mark.parametrize("header", [b"X: " + b"x" * 4_000_000 + b"\r\n", b"X: y\r\n" * 300_000])
+def test_a_part_has_small_headers(client, table, header):
+    """However large and many they were, each was kept in memory, which took time as well."""
+    begun = b'--BB\r\nContent-Disposition: form-data; name="f"; filename="a"\r\n'
+    form = begun + header + b"\r\nx\r\n--BB--\r\n"
+    began = time.monotonic()
+    answer = client.call(
+        "POST", "/v2/segments", params={"tableName": table.name}, content=form,
+        headers={"Content-Type": "multipart/form-data; boundary=BB"},
+    )  # fmt: skip
+
+    assert (answer.status_code, answer.json()["errorCode"]) == (400, "FORM_INVALID"), answer.text
+    assert time.monotonic() - began < 5

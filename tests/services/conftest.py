@@ -11,7 +11,17 @@ def history():
 
 
 @pytest.fixture
-def lake(history):
-    copied = object.__new__(Lake)
-    copied.__dict__ = {**history.__dict__, "world": history.world.copy()}
+def fresh_lake(history):
+    """Makes a copy whenever it is called."""
+
+    def copied():
+        lake = object.__new__(Lake)
+        lake.__dict__ = {**history.__dict__, "world": history.world.copy()}
+        return lake
+
     return copied
+
+
+@pytest.fixture
+def lake(fresh_lake):
+    return fresh_lake()

@@ -4,16 +4,18 @@ import datetime as dt
 import pathlib
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from harness.checker import check_at_any_time, check_at_rest, visible_rows
+from harness.cleaning import clean
 from harness.faults import Crash, CrashingStore, InterruptedStore, RecordingStore, StoreWrapper
 from harness.hudi_reader import copy_to_disk, hudi_rows, hudi_snapshot
 from harness.world import memory_world, row_list, table_of
-from holdfast.config.archiving import ArchiveSettings
-from holdfast.config.cleaning import CleanPolicy, CleanSettings
+from holdfast.config.choices import CleanPolicy
+from holdfast.config.cleaning import ArchiveSettings, CleanSettings
 from holdfast.config.write import WriteSettings
-from holdfast.errors import Refused, SnapshotExpired, StorageUnavailable, UnknownInstant
+from holdfast.errors import Refused, SnapshotExpired, StorageUnavailable, TableDamaged, UnknownInstant
 from holdfast.format.archive import decode_archive
 from holdfast.format.ledger_entries import EntryKind, decode_entry
 from holdfast.format.rollbacks import (
@@ -24,17 +26,19 @@ from holdfast.format.rollbacks import (
 from holdfast.model.instant import COMMIT_ACTIONS, Action, InstantTime, State
 from holdfast.model.names import LEDGER_FOLDER, META_FOLDER, instant_file, parse_base_file
 from holdfast.read.changes import change_schema, changes, read_changes
-from holdfast.services.archive import archive_after_recovery, archive_by_hand, plan_next_archive
-from holdfast.services.archive_plan import keeping, plan_archive
-from holdfast.services.clean import clean
+from holdfast.read.savepoints import savepoints
+from holdfast.services.archive.archive import archive_instants, archive_without_recovery, plan_next_archive
+from holdfast.services.archive.plan import commits_to_keep, plan_archive
 from holdfast.services.leases import lease
-from holdfast.services.restore import restore
-from holdfast.services.rollback import recover
-from holdfast.services.savepoints import create_savepoint
-from holdfast.services.undo import undo
-from holdfast.services.verify import verify
+from holdfast.services.restore.plan import plan_restore
+from holdfast.services.restore.restore import restore
+from holdfast.services.rollback.rollback import recover
+from holdfast.services.rollback.undo import undo
+from holdfast.services.savepoints import create_savepoint, delete_savepoint
+from holdfast.services.verify.verify import verify
 from holdfast.table.archive import read_archive
-from holdfast.timeline.cleans import pending_cleans
+from holdfast.table.clean_plans import pending_cleans
+from holdfast.timeline.archived import archives
 from holdfast.timeline.timeline import Timeline, load_timeline
 
 NO_CLEAN = CleanSettings(automatic=False)
@@ -66,7 +70,7 @@ def _change(world, number, settings=BY_HAND, city="paris"):
 
 
 def _archive(world, settings=SMALL):
-    return archive_after_recovery(world.open(), settings)
+    return archive_without_recovery(world.open(), settings)
 
 
 def _times(world):
@@ -111,9 +115,9 @@ def test_the_bounds_are_raised_to_what_cleaning_retains():
     timeline = load_timeline(world.store)
     settings = ArchiveSettings(clean=CleanSettings(commits_retained=40))
 
-    assert keeping(timeline.completed_commits, settings) == (41, 51)
+    assert commits_to_keep(timeline.completed_commits, settings) == (41, 51)
     assert plan_archive(timeline, settings).instants == ()
-    assert keeping(timeline.completed_commits[:5], settings) == (41, 51)
+    assert commits_to_keep(timeline.completed_commits[:5], settings) == (41, 51)
 
 
 def test_all_commits_of_the_hours_retained_stay():
@@ -188,32 +192,122 @@ def test_a_replacecommit_whose_files_are_not_cleaned_stays():
     assert visible_rows(world.open()) == {("a", "paris", 7.0), ("c", "rome", 1.0)}
 
 
-def test_archiving_stops_at_a_savepoint():
+AT_SAVEPOINTS = replace(SMALL, beyond_savepoints=False)
+
+
+def test_archiving_stops_at_a_savepoint_if_it_is_told_to():
     world = _table(commits=9)
     saved = _times(world)[4]
     create_savepoint(world.open(), saved)
 
-    report = _archive(world)
+    report = _archive(world, AT_SAVEPOINTS)
 
     assert len(report.archived) == 4
     assert _times(world)[0] == saved
     assert saved in report.held_back
 
 
-def test_archiving_beyond_savepoints_leaves_the_savepointed_commit_alone(tmp_path):
-    world = _table(commits=9)
-    saved = _times(world)[4]
-    then, now = visible_rows(world.open(), as_of=saved), visible_rows(world.open())
-    create_savepoint(world.open(), saved)
+def _saved_and_archived(commits=9, saved=4):
+    """A table whose savepointed commit is archived, and others around it, cleaned as far as may be."""
+    world = _table(commits=commits)
+    time = _times(world)[saved]
+    rows = visible_rows(world.open(), as_of=time)
+    create_savepoint(world.open(), time, user="u", comment="c")
+    clean(world.open(), CleanSettings(commits_retained=1))
+    _archive(world)
+    assert time in _archived_commits(world)
+    return world, time, rows
 
-    report = _archive(world, replace(SMALL, beyond_savepoints=True))
 
-    assert len(report.archived) == 7
-    assert _times(world)[0] == saved
+def test_a_savepointed_commit_is_archived_and_no_reader_notices(tmp_path):
+    world, saved, then = _saved_and_archived()
+    now = {("a", "paris", 8.0), ("b", "rome", 0.0)}
+
+    assert len(_times(world)) == 2
+    assert [savepoint.instant for savepoint in savepoints(world.open())] == [saved]
+    assert create_savepoint(world.open(), saved, user="u", comment="c").instant == saved
     assert visible_rows(world.open()) == now
     assert visible_rows(world.open(), as_of=saved) == then
-    with pytest.raises(Refused, match="archived, and cannot be taken back"):
+    table = copy_to_disk(world.store, tmp_path)
+    assert hudi_rows(table) == now
+    assert frozenset(row_list(hudi_snapshot(table, as_of=saved))) == then
+    assert verify(world.open()).findings == ()
+    check_at_rest(world.open())
+
+
+def test_the_table_is_restored_to_a_savepoint_whose_commit_is_archived(tmp_path):
+    world, saved, then = _saved_and_archived()
+    later = [time for time in (*_archived_commits(world), *_times(world)) if time > saved]
+    planned = plan_restore(world.open(), saved)
+
+    report = restore(world.open(), saved)
+
+    assert [one.instant for one in planned.instants] == sorted(later, reverse=True)
+    assert [one.rolled_back for one in report.rolled_back] == sorted(later, reverse=True)
+    assert _times(world) == [saved]
+    assert visible_rows(world.open()) == then
+    assert hudi_rows(copy_to_disk(world.store, tmp_path / "restored")) == then
+    assert not any(time in path for path in world.store.paths("city=paris") for time in later)
+    assert verify(world.open()).findings == ()
+
+    _change(world, 99)
+    assert visible_rows(world.open()) == {("a", "paris", 99.0), ("b", "rome", 0.0)}
+    assert visible_rows(world.open(), as_of=later[0]) == then
+    assert hudi_rows(copy_to_disk(world.store, tmp_path / "written")) == visible_rows(world.open())
+    check_at_rest(world.open())
+
+
+def test_a_table_restored_to_an_archived_savepoint_is_archived_and_restored_again(tmp_path):
+    world, saved, then = _saved_and_archived()
+    restore(world.open(), saved)
+    for number in range(20, 28):
+        _change(world, number)
+    _archive(world)
+    assert saved not in _times(world)
+
+    assert visible_rows(world.open(), as_of=saved) == then
+    restore(world.open(), saved)
+
+    assert _times(world) == [saved]
+    assert visible_rows(world.open()) == then
+    delete_savepoint(world.open(), saved)
+    for number in range(30, 38):
+        _change(world, number)
+    _archive(world)
+    assert hudi_rows(copy_to_disk(world.store, tmp_path)) == visible_rows(world.open())
+    assert verify(world.open()).findings == ()
+    check_at_rest(world.open())
+
+
+def test_a_commit_that_a_restore_brought_back_comes_back_if_an_archiver_that_slept_deletes_it():
+    world, saved, then = _saved_and_archived()
+    restore(world.open(), saved)
+    world.store.delete(instant_file(saved, Action.COMMIT, State.COMPLETED))
+
+    recover(world.open())
+
+    assert _times(world) == [saved]
+    assert visible_rows(world.open()) == then
+
+
+def test_without_its_savepoint_an_archived_commit_is_out_of_reach():
+    world, saved, _ = _saved_and_archived()
+    delete_savepoint(world.open(), saved)
+
+    with pytest.raises(UnknownInstant):
         restore(world.open(), saved)
+    assert visible_rows(world.open()) == {("a", "paris", 8.0), ("b", "rome", 0.0)}
+
+
+def test_an_archived_savepoint_that_is_in_no_archive_is_damage_and_nothing_is_taken_back():
+    world, saved, _ = _saved_and_archived()
+    commits = _times(world)
+    for path in archives(world.store, world.open().settings.archive_folder).values():
+        world.store.delete(path)
+
+    with pytest.raises((TableDamaged, SnapshotExpired)):
+        restore(world.open(), saved)
+    assert _times(world) == commits
 
 
 def test_a_metadata_table_that_was_never_compacted_stops_everything():
@@ -270,6 +364,78 @@ def test_cleans_and_rollbacks_go_with_younger_commits():
     check_at_rest(world.open())
 
 
+def _undone(times=6, commits=3):
+    world = _table(commits=commits)
+    for number in range(times):
+        _change(world, number)
+        undo(world.open())
+    return world
+
+
+def _rollbacks(timeline):
+    return [instant.time for instant in timeline.instants if instant.action is Action.ROLLBACK]
+
+
+def test_rollbacks_alone_go_when_too_many_have_gathered():
+    world = _undone()
+    rows, commits, gathered = (
+        visible_rows(world.open()),
+        _times(world),
+        _rollbacks(load_timeline(world.store)),
+    )
+
+    report = _archive(world)
+
+    assert [instant.time for instant in report.archived] == gathered[:4]
+    assert _rollbacks(load_timeline(world.store)) == gathered[4:]
+    assert _rollbacks(_archived(world)) == gathered[:4]
+    assert (_times(world), _archived_commits(world)) == (commits, [])
+    assert recover(world.open()).rolled_back == ()
+    assert visible_rows(world.open()) == rows
+    assert verify(world.open()).findings == ()
+    check_at_rest(world.open())
+
+
+def test_a_table_of_which_only_rollbacks_are_archived_may_lose_its_first_commit():
+    world = _undone(commits=1)
+    _archive(world)
+
+    undo(world.open())
+
+    assert visible_rows(world.open()) == frozenset()
+
+
+def test_a_rollback_that_left_a_file_stays_however_many_there_are():
+    world = _undone()
+    oldest = load_timeline(world.store).instants
+    [rollback] = [i for i in oldest if i.action is Action.ROLLBACK][:1]
+    said = decode_rollback_metadata(
+        world.store.read(instant_file(rollback.time, Action.ROLLBACK, State.COMPLETED))
+    )
+    late = f"city=paris/late_9-9-9_{said.commits[0]}.parquet"
+    world.store.create(late, b"late")
+
+    held = _archive(world)
+    world.store.delete(late)
+
+    assert rollback.time not in {instant.time for instant in held.archived}
+    assert _archive(world).archived == ()
+    assert len(held.archived) == 3
+
+
+def test_the_commits_after_an_archive_of_rollbacks_are_archived_as_ever():
+    world = _undone()
+    _archive(world)
+    for number in range(10, 14):
+        _change(world, number)
+
+    report = _archive(world)
+
+    assert [i.time for i in report.archived if i.action in COMMIT_ACTIONS] == _archived_commits(world)
+    assert len(_times(world)) == 2
+    check_at_rest(world.open())
+
+
 # A file of what was rolled back must not come back.
 
 
@@ -307,7 +473,9 @@ def test_a_rollback_stays_while_a_file_is_there_that_it_could_not_delete():
     record = instant_file(rollback.time, Action.ROLLBACK, State.COMPLETED)
     said = decode_rollback_metadata(world.store.read(record))
     stuck = RolledBackPartition("city=paris", failed_files=("city=paris/.x_20200101000000000.log.1_0-0-0",))
-    world.store.put(record, encode_rollback_metadata(replace(said, partitions=(stuck,))))
+    world.store.put(
+        record, encode_rollback_metadata(msgspec.structs.replace(said, by_partition={"city=paris": stuck}))
+    )
     world.store.create(stuck.failed_files[0], b"")
 
     held = _archive(world)
@@ -482,7 +650,7 @@ def test_what_comes_between_plan_and_decision_is_honoured(act):
             undo(world.open())
 
     folder = LEDGER_FOLDER if act != "lease" else f"{META_FOLDER}/.holdfast/leases"
-    report = _archive(world.on(InterruptedStore(world.store, folder, meanwhile)))
+    report = _archive(world.on(InterruptedStore(world.store, folder, meanwhile)), AT_SAVEPOINTS)
 
     if act == "undo":
         assert len(_times(world)) == 2
@@ -715,7 +883,7 @@ def test_by_hand_dead_writers_are_rolled_back_first():
     world = _table(commits=6)
     _die(world, last="upload", act=lambda world: _change(world, 9))
 
-    report = archive_by_hand(world.open(), SMALL_WRITES)
+    report = archive_instants(world.open(), SMALL_WRITES)
 
     assert len(report.archived) == 4
     check_at_rest(world.open())

@@ -9,14 +9,17 @@ import pytest
 from click.testing import CliRunner
 
 from harness.checker import check_at_any_time, check_at_rest, visible_rows
+from harness.cleaning import clean
 from harness.faults import Crash, CrashingStore, InterruptedStore, RecordingStore, StoreWrapper
 from harness.foreign_cleans import FOREIGN_CLEAN, clean_by_another
 from harness.hudi_reader import copy_to_disk, hudi_rows
+from harness.sleepers import sweep_between_a_plan_and_its_decision
 from harness.world import LOCATION, SimulatedHost, memory_world, rows, table_of
 from holdfast.cli.main import cli
-from holdfast.config.cleaning import CleanPolicy, CleanSettings
+from holdfast.config.choices import CleanPolicy, FailedWritesPolicy, IndexType
+from holdfast.config.cleaning import CleanSettings
 from holdfast.config.table import new_table_settings
-from holdfast.config.write import FailedWritesPolicy, IndexType, WriteSettings
+from holdfast.config.write import WriteSettings
 from holdfast.errors import Refused, SnapshotExpired, StorageUnavailable, TableDamaged
 from holdfast.format.buckets import bucket_numbers
 from holdfast.format.cleans import decode_clean_metadata, decode_clean_plan
@@ -24,12 +27,14 @@ from holdfast.format.ledger_entries import EntryKind
 from holdfast.host import Liveness
 from holdfast.model.instant import Action, InstantTime, State, time_at
 from holdfast.model.names import LEDGER_FOLDER, PARTITION_METAFILE, PLANS_FOLDER, instant_file
-from holdfast.services.clean import clean
-from holdfast.services.clean_plan import plan_clean
+from holdfast.model.reports import FindingKind
+from holdfast.services.clean.plan import explain_clean
 from holdfast.services.leases import lease
-from holdfast.services.restore import restore
+from holdfast.services.repair.repair import repair
+from holdfast.services.restore.restore import restore
+from holdfast.services.rollback.undo import undo
 from holdfast.services.savepoints import create_savepoint, delete_savepoint
-from holdfast.services.undo import undo
+from holdfast.services.verify.verify import verify
 from holdfast.storage.local import LocalStore
 from holdfast.table.markers import leave_marker
 from holdfast.table.opened import create_new
@@ -165,7 +170,7 @@ def test_the_example_of_the_specification_comes_out_exactly(row, tmp_path):
     world = _example()
     world.clock.now = _ms(now)
     before = visible_rows(world.open())
-    plan = plan_clean(world.open(), settings)
+    plan = explain_clean(world.open(), settings)
 
     report = clean(world.open(), settings)
 
@@ -240,7 +245,7 @@ def test_a_clean_is_recorded_as_hudi_records_it(world):
 def test_a_dry_run_changes_nothing(world):
     before = {file.path: file for file in world.store.walk("")}
 
-    plan = plan_clean(world.open(), ONE_COMMIT)
+    plan = explain_clean(world.open(), ONE_COMMIT)
 
     assert plan.bytes_freed == sum(before[file.path].size for file in plan.doomed) > 0
     assert {file.path: file for file in world.store.walk("")} == before
@@ -249,13 +254,13 @@ def test_a_dry_run_changes_nothing(world):
 def test_a_plan_says_what_other_retentions_would_free():
     world = _table(8)
 
-    forecast = {one.commits_retained: one.files for one in plan_clean(world.open(), NO_CLEAN).forecast}
+    forecast = {one.commits_retained: one.files for one in explain_clean(world.open(), NO_CLEAN).forecast}
 
     assert forecast == {1: 6, 5: 2, 10: 0, 20: 0, 50: 0}
 
 
 def test_when_nothing_can_be_cleaned_the_plan_says_why(world):
-    plan = plan_clean(world.open(), CleanSettings(commits_retained=10))
+    plan = explain_clean(world.open(), CleanSettings(commits_retained=10))
 
     assert "10 are retained" in plan.why_nothing
     assert clean(world.open(), CleanSettings(commits_retained=10)) is None
@@ -328,7 +333,7 @@ def test_a_clean_comes_after_as_many_commits_as_the_trigger_says():
 def test_a_pending_write_keeps_what_it_builds_on():
     world = _table(4)
     owner = SimulatedHost(7).owner("t")
-    pending = time_at(world.clock.now_ms())
+    pending = time_at(world.clock.now_ms(), dt.UTC)
     world.open().ledger.append(
         lambda _: Decision(
             kind=EntryKind.BEGIN, instant=pending, action=Action.COMMIT, owner=owner, shared=True
@@ -713,3 +718,29 @@ def test_a_table_without_partitions_keeps_its_root():
     assert len(_data_files(world)) == 1
     assert world.store.stat(PARTITION_METAFILE) is not None
     assert visible_rows(world.open())
+
+
+def test_a_plan_that_is_about_to_be_decided_on_is_not_swept():
+    sweep_between_a_plan_and_its_decision()
+
+
+@pytest.mark.parametrize("damage", [b"garbage", None], ids=["garbage", "cut off"])
+def test_a_plan_that_was_decided_on_and_cannot_be_read_is_named_and_repair_makes_way(world, damage):
+    """Nothing of it was deleted: the next clean makes another."""
+    _dead_clean(world, ONE_VERSION, last=LEDGER_FOLDER)
+    (path,) = world.store.paths(PLANS_FOLDER)
+    world.store.put(path, damage or world.store.read(path)[:-7])
+    before = _data_files(world)
+
+    with pytest.raises(TableDamaged, match=r"plan of a clean cannot be read.*repair"):
+        clean(world.open(), ONE_VERSION)
+    (finding,) = verify(world.open()).findings
+    assert (finding.kind, finding.path) == (FindingKind.TORN_PLAN, path)
+    report = repair(world.open(), verify(world.open()))
+
+    assert report.moved == (path,)
+    assert _data_files(world) == before
+    done = clean(world.open(), ONE_VERSION)
+    assert done is not None
+    assert len(done.deleted) == 3
+    assert verify(world.open()).is_clean

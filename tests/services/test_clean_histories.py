@@ -9,14 +9,15 @@ from hypothesis import settings as checks
 from hypothesis import strategies as st
 
 from harness.checker import check_at_rest, visible_rows
+from harness.cleaning import clean
 from harness.world import World, memory_world, table_of
-from holdfast.config.cleaning import CleanPolicy, CleanSettings
+from holdfast.config.choices import CleanPolicy
+from holdfast.config.cleaning import CleanSettings
 from holdfast.config.write import WriteSettings
 from holdfast.errors import Refused, SnapshotExpired
-from holdfast.services.clean import clean
 from holdfast.services.leases import lease
+from holdfast.services.rollback.undo import undo
 from holdfast.services.savepoints import create_savepoint, delete_savepoint
-from holdfast.services.undo import undo
 from holdfast.timeline.timeline import load_timeline
 from holdfast.writes import operations
 

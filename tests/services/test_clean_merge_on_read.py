@@ -9,16 +9,17 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as checks
 from hypothesis import strategies as st
 
+from harness.cleaning import clean
 from harness.merge_on_read import HudiTable
-from holdfast.config.cleaning import CleanPolicy, CleanSettings
+from holdfast.config.choices import CleanPolicy
+from holdfast.config.cleaning import CleanSettings
 from holdfast.errors import SnapshotExpired, TableDamaged
 from holdfast.format.cleans import decode_clean_metadata
 from holdfast.format.replace_requests import encode_replace_request
 from holdfast.model.instant import Action, State
 from holdfast.model.names import instant_file, is_data_file
-from holdfast.services.clean import clean
-from holdfast.services.clean_execution import carry_out
-from holdfast.services.clean_plan import plan_clean
+from holdfast.services.clean.execute import carry_out
+from holdfast.services.clean.plan import explain_clean
 from holdfast.services.leases import lease
 from holdfast.timeline.timeline import load_timeline
 
@@ -39,7 +40,7 @@ def files(table):
 
 
 def reasons(table, settings):
-    plan = plan_clean(table.world.open(), settings)
+    plan = explain_clean(table.world.open(), settings)
     return {file.path: file.reason for file in (*plan.doomed, *plan.kept)}
 
 
@@ -47,7 +48,7 @@ def cleaned(table, settings):
     """What a clean deletes; it must be what was planned, and what its record says."""
     table.world.clock.now += int(dt.timedelta(hours=2).total_seconds() * 1000) if settings is IDLE else 0
     before = files(table)
-    plan = plan_clean(table.world.open(), settings)
+    plan = explain_clean(table.world.open(), settings)
     report = clean(table.world.open(), settings)
 
     gone = before - files(table)
@@ -97,7 +98,7 @@ def test_a_slice_stays_as_a_whole_while_its_readers_may_run(compacted):
 
 
 def test_sizes_of_log_files_are_told(compacted):
-    plan = plan_clean(compacted.world.open(), versions(1))
+    plan = explain_clean(compacted.world.open(), versions(1))
 
     stored = compacted.world.store
     assert {file.path: file.size for file in (*plan.doomed, *plan.kept)} == {
@@ -111,7 +112,7 @@ def test_a_log_file_that_grew_counts_as_it_is(compacted):
     log = next(path for path in compacted.groups[A][0].logs)
     compacted.world.store.put(log, b"x" * 5000)
 
-    plan = plan_clean(compacted.world.open(), versions(1))
+    plan = explain_clean(compacted.world.open(), versions(1))
 
     assert {file.path: file.size for file in plan.doomed}[log] == 5000
 
@@ -147,7 +148,7 @@ def test_deltacommits_and_compactions_fill_the_window():
     table.deltacommit(logs=[B])
     compaction = load_timeline(table.world.store).completed_commits[1]
 
-    plan = plan_clean(table.world.open(), CleanSettings(commits_retained=2))
+    plan = explain_clean(table.world.open(), CleanSettings(commits_retained=2))
     assert (compaction.action, plan.earliest_commit_to_retain) == (Action.COMMIT, compaction.time)
     assert cleaned(table, CleanSettings(commits_retained=2)) == set()
     assert cleaned(table, ONE_COMMIT) == first

@@ -12,15 +12,16 @@ from hypothesis import given
 from hypothesis import settings as checks
 from hypothesis import strategies as st
 
-from holdfast.config.cleaning import CleanPolicy, CleanSettings
+from holdfast.config.choices import CleanPolicy
+from holdfast.config.cleaning import CleanSettings
 from holdfast.model.instant import Action, Instant, InstantTime, State, just_before, moment_of
-from holdfast.services.clean_planner import (
+from holdfast.services.clean.policy import (
     Window,
-    decide_fates,
+    decide_files,
     earliest_to_retain,
-    selected_partitions,
+    select_partitions,
 )
-from holdfast.table.view import SLICES
+from holdfast.table.view import SLICES, without_logs
 
 SIZE = 1000
 
@@ -31,8 +32,12 @@ def at(clock):
     return InstantTime(f"20240501{int(hour):02d}{minute}00000")
 
 
+def ms(time):
+    return round(moment_of(time, dt.UTC).timestamp() * 1000)
+
+
 def commit(instant, completed=None):
-    moment = None if completed is None else moment_of(completed)
+    moment = None if completed is None else moment_of(completed, dt.UTC)
     return Instant(instant, Action.COMMIT, State.COMPLETED, moment)
 
 
@@ -43,7 +48,7 @@ def path_of(partition, group, instant):
 def slices_of(versions):
     """Rows of a view from (partition, file group, instant), in the order of their paths."""
     rows = [
-        (path_of(partition, group, instant), partition, group, instant, SIZE, None)
+        (path_of(partition, group, instant), partition, group, instant, SIZE, None, ())
         for partition, group, instant in versions
     ]
     columns = zip(*sorted(rows), strict=True) if rows else [[]] * len(SLICES)
@@ -68,11 +73,12 @@ def plan(slices=EXAMPLE, commits=COMMITS, *, now="10:35", pending=None, previous
     window = earliest_to_retain(
         [each if isinstance(each, Instant) else commit(at(each)) for each in commits],
         settings=settings,
-        now=at(now),
+        now_ms=ms(at(now)),
+        zone=dt.UTC,
         first_pending=None if pending is None else at(pending),
         previous=None if previous is None else at(previous),
     )
-    return decide_fates(slices, window, settings=settings, **({"replaced": {}} | kwargs))
+    return decide_files(slices, window, settings=settings, **({"replaced": {}} | kwargs))
 
 
 def cleaned(fates):
@@ -125,7 +131,7 @@ def test_the_worked_example_is_cleaned_exactly(policy, earliest, expected):
     assert fates.earliest == (earliest and at(earliest))
     assert fates.kept.num_rows == EXAMPLE.num_rows - sum(map(len, expected.values()))
     assert fates.bytes_freed == SIZE * sum(map(len, expected.values()))
-    assert bool(fates.hindrance) == (not expected)
+    assert bool(fates.blocked_by) == (not expected)
 
 
 @pytest.mark.parametrize("policy", [{"commits_retained": 2}, {"hours_retained": 1}])
@@ -192,15 +198,16 @@ def test_a_pending_instant_older_than_all_commits_hinders_everything(policy):
 
     assert fates.earliest is None
     assert fates.doomed.num_rows == 0
-    assert at("8:00") in fates.hindrance
+    assert at("8:00") in fates.blocked_by
 
 
 def test_as_many_commits_as_are_retained_are_all_kept():
-    assert "5 commits" in plan(commits_retained=5).hindrance
+    assert "5 commits" in plan(commits_retained=5).blocked_by
     assert earliest_to_retain(
         [commit(at(clock)) for clock in (*COMMITS, "11:00")],
         settings=CleanSettings(commits_retained=5),
-        now=at("11:00"),
+        now_ms=ms(at("11:00")),
+        zone=dt.UTC,
     ) == Window(at("9:00"), at("9:00"))
 
 
@@ -208,7 +215,7 @@ def test_a_table_without_commits_has_nothing_to_clean():
     for policy in ({"commits_retained": 1}, {"versions_retained": 1}, {"hours_retained": 1}):
         fates = plan(slices_of([]), (), **policy)
 
-        assert fates.hindrance == "the table has no commit"
+        assert fates.blocked_by == "the table has no commit"
         assert fates.table.num_rows == 0
 
 
@@ -217,7 +224,9 @@ def test_the_window_advances_by_at_most_so_many_commits_at_once():
     settings = CleanSettings(commits_retained=12, max_commits_to_clean=50)
 
     def earliest(previous):
-        return earliest_to_retain(commits, settings=settings, now=at("10:00"), previous=previous).earliest
+        return earliest_to_retain(
+            commits, settings=settings, now_ms=ms(at("10:00")), zone=dt.UTC, previous=previous
+        ).earliest
 
     assert earliest(commits[0].time) == commits[50].time
     assert earliest(commits[50].time) == commits[100].time
@@ -236,7 +245,7 @@ def test_the_window_does_not_go_back_when_retention_grows():
     fates = plan(commits_retained=4, previous="10:00")
 
     assert (fates.earliest, fates.doomed.num_rows) == (None, 0)
-    assert at("10:00") in fates.hindrance
+    assert at("10:00") in fates.blocked_by
 
 
 @pytest.mark.parametrize("previous", ["9:10", "11:00", "8:00"])
@@ -320,7 +329,7 @@ def test_partitions_all_of_whose_files_go_are_emptied_but_never_the_root():
 def test_two_files_of_one_instant_do_not_supersede_each_other():
     """Damage, which a clean must not make worse."""
     slices = slices_of([("p", "a", at("8:30")), ("p", "a", at("9:00"))])
-    twin = slices.slice(1, 1).set_column(0, "path", pa.array([f"p/a_1-1-1_{at('9:00')}.parquet"]))
+    twin = slices.slice(1, 1).set_column(0, "base", pa.array([f"p/a_1-1-1_{at('9:00')}.parquet"]))
 
     fates = plan(pa.concat_tables([slices, twin]), versions_retained=1)
 
@@ -370,10 +379,10 @@ def test_only_the_partitions_asked_for_are_looked_at():
 def test_partitions_are_selected_by_name_or_by_pattern():
     partitions = ["day=1", "day=2", "day=12", ""]
 
-    assert selected_partitions(partitions, CleanSettings()) == partitions
-    assert selected_partitions(partitions, CleanSettings(partition_pattern="day=.")) == ["day=1", "day=2"]
+    assert select_partitions(partitions, CleanSettings()) == partitions
+    assert select_partitions(partitions, CleanSettings(partition_pattern="day=.")) == ["day=1", "day=2"]
     by_name = CleanSettings(partition_pattern="day=.", partitions_selected=("day=12", "other"))
-    assert selected_partitions(partitions, by_name) == ["day=12"]
+    assert select_partitions(partitions, by_name) == ["day=12"]
 
 
 # Histories, and what their readers need, by plain Python.
@@ -408,13 +417,16 @@ class History:
     def clean(self, newest, settings, *, since=None, saved=(), leased=(), now=None):
         """Clean all partitions, or those touched since; the number of the earliest commit retained."""
         window = earliest_to_retain(
-            [commit(stamp(n)) for n in range(1, newest + 1)], settings=settings, now=now or stamp(newest)
+            [commit(stamp(n)) for n in range(1, newest + 1)],
+            settings=settings,
+            now_ms=ms(now or stamp(newest)),
+            zone=dt.UTC,
         )
         partitions = None
         if since is not None and window.start is not None:
             partitions = self.touched(since, min(number(window.start), newest + 1))
         replaced = {f"{p}/{g}".lstrip("/"): stamp(n) for (p, g), n in self.replaces.items() if n <= newest}
-        fates = decide_fates(
+        fates = decide_files(
             slices_of((p, g, stamp(n)) for p, g, n in self.there),
             window,
             settings=settings,
@@ -441,7 +453,7 @@ def stamp(n, minutes=0):
 
 def number(instant):
     """The number of the commit at an instant; of the next one if it is between two."""
-    since = moment_of(instant).replace(tzinfo=None) - dt.datetime(2024, 5, 1)
+    since = moment_of(instant, dt.UTC).replace(tzinfo=None) - dt.datetime(2024, 5, 1)
     return -(-since // dt.timedelta(minutes=STEP_MINUTES))
 
 
@@ -565,7 +577,8 @@ def test_a_million_files_are_decided_in_seconds():
     path = pc.binary_join_element_wise(folder, "0-0-0", instant, "_")
     size = pa.array(np.full(len(group), SIZE))
     previous = pa.nulls(len(group), pa.string())
-    slices = pa.table([path, partition, file_id, instant, size, previous], schema=SLICES)
+    columns = [path, partition, file_id, instant, size, previous, without_logs(len(group))]
+    slices = pa.table(columns, schema=SLICES)
     commits = [commit(InstantTime(f"20240501000000{n:03d}")) for n in range(versions)]
     saved = path[: 10 * versions]
     before = pa.total_allocated_bytes()

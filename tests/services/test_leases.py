@@ -1,27 +1,31 @@
 """Leases: what a reader holds stays, whatever the retention says; what it no longer holds goes."""
 
 import datetime as dt
+import json
 from dataclasses import dataclass, field, replace
 
 import pytest
 
 import holdfast
 from harness.checker import check_at_rest, visible_rows, whole_ledger
+from harness.cleaning import clean
 from harness.faults import Crash, CrashingStore, InterruptedStore, RecordingStore, StoreWrapper
 from harness.world import SimulatedClock, SimulatedHost, World, WrongClock, memory_world, rows
-from holdfast.config.cleaning import CleanPolicy, CleanSettings
-from holdfast.config.write import ConcurrencyMode, FailedWritesPolicy, WriteSettings
+from holdfast.config.choices import CleanPolicy, ConcurrencyMode, FailedWritesPolicy
+from holdfast.config.cleaning import CleanSettings
+from holdfast.config.write import WriteSettings
 from holdfast.errors import Conflict, InvalidRequest, Refused, SnapshotExpired, TableDamaged, UnknownInstant
 from holdfast.format.ledger_entries import EntryKind, decode_entry
 from holdfast.host import Liveness
 from holdfast.model.names import LEASE_FOLDER, LEDGER_FOLDER
-from holdfast.read.arrow_rows import read_rows, selected_schema
-from holdfast.read.snapshot import snapshot
-from holdfast.services.clean import clean
-from holdfast.services.leases import lease, leased_instants, leases
-from holdfast.services.restore import restore
-from holdfast.services.restore_plan import plan_restore
-from holdfast.services.undo import check_undo, undo
+from holdfast.model.reports import FindingKind, Severity
+from holdfast.services import leases as leases_module
+from holdfast.services.drop import drop, plan_drop
+from holdfast.services.leases import instants_under_lease, lease, leases
+from holdfast.services.restore.plan import plan_restore
+from holdfast.services.restore.restore import restore
+from holdfast.services.rollback.undo import check_undo, undo
+from holdfast.services.verify.verify import verify
 from holdfast.storage.memory import MemoryStore
 from holdfast.timeline.timeline import load_timeline
 
@@ -117,10 +121,10 @@ def test_an_expired_lease_protects_nothing(world):
     second = world.commit_times()[1]
 
     with lease(world.open(), "report", MINUTE, as_of=second) as held:
-        assert leased_instants(world.open()) == (second,)
+        assert instants_under_lease(world.open()) == (second,)
         world.clock.now += 2 * MINUTE_MS
         assert held.is_expired
-        assert leased_instants(world.open()) == ()
+        assert instants_under_lease(world.open()) == ()
         assert [one.is_expired for one in leases(world.open())] == [True]
         clean(world.open(), NEWEST_ONLY)
         with pytest.raises(SnapshotExpired):
@@ -151,7 +155,7 @@ def test_a_lease_that_was_not_renewed_in_time_does_not_come_back():
         clock.now += 2 * MINUTE_MS
         clock.tick()
         assert held.is_expired
-        assert leased_instants(world.open()) == ()
+        assert instants_under_lease(world.open()) == ()
 
 
 def test_the_wrong_clock_of_a_reader_makes_no_difference(world):
@@ -159,10 +163,10 @@ def test_the_wrong_clock_of_a_reader_makes_no_difference(world):
     for wrong_by_ms in (DAY_MS, -DAY_MS):
         wrong = replace(world, clock=WrongClock(world.clock, wrong_by_ms))
         with lease(wrong.open(), "report", MINUTE, as_of=second):
-            assert leased_instants(world.open()) == (second,)
-            assert leased_instants(wrong.open()) == (second,)
+            assert instants_under_lease(world.open()) == (second,)
+            assert instants_under_lease(wrong.open()) == (second,)
             world.clock.now += 2 * MINUTE_MS
-            assert leased_instants(wrong.open()) == ()
+            assert instants_under_lease(wrong.open()) == ()
 
 
 def test_a_lease_between_planning_and_the_decision_of_a_clean_is_honoured(world):
@@ -223,8 +227,8 @@ def test_by_default_the_newest_commit_is_held_even_if_it_changes_meanwhile(world
         assert _fares(world, held.instant) == {"a": 40.0, "b": 1.0}
 
 
-def test_an_older_write_that_is_committed_later_does_not_uncover_what_a_lease_holds(world):
-    """As of the leased commit it is the newer version; the reader has planned without it."""
+def test_a_lease_that_is_taken_while_writes_overtake_each_other_holds_what_none_of_them_changes(world):
+    """The newest commit is younger than a write that is not decided, and would change with it."""
     planned = []
     world = replace(world, host=SimulatedHost(others=Liveness.ALIVE))
 
@@ -232,17 +236,17 @@ def test_an_older_write_that_is_committed_later_does_not_uncover_what_a_lease_ho
         world.write("upsert", rows("b2", city="oslo"), SHARED)
         holding = lease(world.open(), "report", MINUTE)
         held = holding.__enter__()
-        planned.append((holding, held, snapshot(world.open(), as_of=held.instant)))
+        planned.append((holding, held, _fares(world, held.instant)))
 
+    before = world.commit_times()[-1]
     slow = world.on(InterruptedStore(world.store, "city=paris", overtake))
     older = slow.write("upsert", rows("a", fare=50.0), SHARED)
-    [(holding, held, found)] = planned
-    assert older.instant < held.instant
+    [(holding, held, fares)] = planned
+    assert held.instant == before < older.instant < world.commit_times()[-1]
     _update(world, 60.0)
     clean(world.open(), NEWEST_ONLY)
 
-    schema = selected_schema(found.schema, columns=None, meta_columns=False)
-    assert sorted(read_rows(world.store, found, schema)["fare"].to_pylist()) == [1.0, 2.0, 3.0]
+    assert _fares(world, held.instant) == fares
     holding.__exit__(None, None, None)
 
 
@@ -467,3 +471,141 @@ def test_a_snapshot_that_a_clean_has_removed_in_part_and_died_has_expired(world)
 
     with pytest.raises(SnapshotExpired, match="removed by a clean"):
         _fares(world, first)
+
+
+class CoarseStore(StoreWrapper):
+    """Tells the time of a file to the second, as object stores do."""
+
+    def stat(self, path):
+        found = super().stat(path)
+        return None if found is None else _to_the_second(found)
+
+    def folder(self, path, *, after=""):
+        found = super().folder(path, after=after)
+        return replace(found, files=tuple(map(_to_the_second, found.files)))
+
+
+def _to_the_second(file):
+    return replace(file, modified_ms=file.modified_ms // 1000 * 1000)
+
+
+def held_to_the_end(world):
+    """Whether others keep what is held as long as its holder relies on it, whenever in a second it began."""
+    second = world.commit_times()[1]
+    kept = []
+    for _ in range(5):
+        world.clock.now += 210
+        coarse = world.on(CoarseStore(world.store))
+        with lease(coarse.open(), "report", 1.5, as_of=second) as held:
+            world.clock.now += 1400
+            assert not held.is_expired
+            kept.append(instants_under_lease(coarse.open()) == (second,))
+    return all(kept)
+
+
+def test_a_lease_is_not_over_for_others_before_it_is_for_its_holder(world):
+    assert held_to_the_end(world)
+
+
+def test_leases_without_grace_are_found(world, monkeypatch):
+    monkeypatch.setattr(leases_module, "_GRACE_MS", 0)
+
+    assert not held_to_the_end(world)
+
+
+# What was changed in a lease's file, by a disk or by hand.
+
+
+def _lease_file(world):
+    (path,) = world.store.paths(LEASE_FOLDER)
+    return path
+
+
+def _with_other_pins(content):
+    """One digit of the commit that it holds, which leaves a lease that reads as one."""
+    at = content.index(b'"pins":["') + len(b'"pins":["') + 3
+    return content[:at] + (b"9" if content[at : at + 1] != b"9" else b"8") + content[at + 1 :]
+
+
+def test_a_lease_in_which_a_digit_was_changed_holds_back_the_clean_and_is_named(world):
+    second = world.commit_times()[1]
+    with lease(world.open(), "report", MINUTE, as_of=second):
+        path = _lease_file(world)
+        world.store.put(path, _with_other_pins(world.store.read(path)))
+
+        with pytest.raises(
+            TableDamaged, match=r"lease cannot be read.*digest.*delete it if its reader is gone"
+        ):
+            clean(world.open(), NEWEST_ONLY)
+        with pytest.raises(TableDamaged, match="lease cannot be read"):
+            undo(world.open())
+        assert _fares(world, second) == {"a": 1.0, "b": 1.0}
+        (finding,) = [f for f in verify(world.open()).findings if f.path == path]
+        assert (finding.kind, finding.severity) == (FindingKind.TORN, Severity.WARNING)
+        assert "delete it if its reader is gone" in finding.remedy
+
+    clean(world.open(), NEWEST_ONLY)
+    assert verify(world.open()).is_clean
+
+
+def test_a_reader_that_lives_writes_its_damaged_lease_anew():
+    clock = TickingClock()
+    world = _table(World(MemoryStore(clock), clock), 3)
+    with lease(world.open(), "report", MINUTE, as_of=world.commit_times()[0]):
+        path = _lease_file(world)
+        whole = world.store.read(path)
+        world.store.put(path, _with_other_pins(whole))
+
+        clock.tick()
+
+        assert world.store.read(path) == whole
+        assert instants_under_lease(world.open()) == (world.commit_times()[0],)
+
+
+def test_a_lease_that_holds_what_another_does_is_damaged(world):
+    """Each says its own name: the commit that the one held would be held by none."""
+    first, second = world.commit_times()[:2]
+    with (
+        lease(world.open(), "one", MINUTE, as_of=first),
+        lease(world.open(), "other", MINUTE, as_of=second),
+    ):
+        one, other = world.store.paths(LEASE_FOLDER)
+        world.store.put(one, world.store.read(other))
+
+        with pytest.raises(TableDamaged, match="lease cannot be read"):
+            instants_under_lease(world.open())
+
+
+def test_a_damaged_lease_is_in_no_other_readers_way(world):
+    with lease(world.open(), "one", MINUTE):
+        world.store.put(_lease_file(world), b"{")
+
+        with lease(world.open(), "other", MINUTE) as other:
+            assert other.instant == world.commit_times()[-1]
+
+
+def test_a_lease_of_an_earlier_release_without_a_digest_still_holds(world):
+    second = world.commit_times()[1]
+    with lease(world.open(), "report", MINUTE, as_of=second):
+        path = _lease_file(world)
+        facts = json.loads(world.store.read(path))
+        del facts["digest"]
+        world.store.put(path, json.dumps(facts).encode())
+
+        clean(world.open(), NEWEST_ONLY)
+
+        assert _fares(world, second) == {"a": 1.0, "b": 1.0}
+        assert verify(world.open()).is_clean
+
+
+def test_a_table_with_a_damaged_lease_can_be_dropped_by_force(world):
+    with lease(world.open(), "report", MINUTE):
+        path = _lease_file(world)
+        world.store.put(path, b"{")
+
+        assert plan_drop(world.open()).leases == (f"{path}, which cannot be read",)
+        with pytest.raises(TableDamaged, match="lease cannot be read"):
+            drop(world.open())
+        drop(world.open(), force=True)
+
+    assert world.store.paths("") == []

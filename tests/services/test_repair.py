@@ -9,23 +9,25 @@ from harness.checker import visible_ids
 from harness.faults import Crash, CrashingStore, RecordingStore
 from harness.planted import (
     DEFECTS,
+    FINISHED,
     MOVED,
     NOBODYS,
     commit_that_is_not_shown,
+    commit_that_vanished,
     died,
     each_crash,
     ledger_entry_torn_before_the_checkpoint,
 )
 from harness.world import SimulatedHost
-from holdfast.cli.arguments import opened
 from holdfast.errors import InvalidRequest, Refused, TableDamaged, UnsupportedTable
 from holdfast.host import Liveness
 from holdfast.model.names import LEDGER_FOLDER
 from holdfast.model.reports import Finding, FindingKind, Severity, VerifyReport
-from holdfast.services.repair import quarantines, repair, undo_repair
-from holdfast.services.restore import restore
-from holdfast.services.rollback import recover
-from holdfast.services.verify import verify
+from holdfast.services.repair.repair import quarantines, repair, undo_repair
+from holdfast.services.restore.restore import restore
+from holdfast.services.rollback.rollback import recover
+from holdfast.services.verify.verify import verify
+from holdfast.table.opened import open_at
 
 
 def test_what_is_nobodys_is_moved_and_undo_puts_back_the_same_bytes(lake):
@@ -45,7 +47,7 @@ def test_what_is_nobodys_is_moved_and_undo_puts_back_the_same_bytes(lake):
 
 
 def test_of_all_defects_only_what_is_proven_is_moved(lake):
-    apart = (ledger_entry_torn_before_the_checkpoint, commit_that_is_not_shown)
+    apart = (ledger_entry_torn_before_the_checkpoint, *FINISHED)
     planted = {plant: plant(lake) for plant in DEFECTS if plant not in apart}
     before = lake.files()
 
@@ -62,9 +64,10 @@ def test_of_all_defects_only_what_is_proven_is_moved(lake):
     assert lake.files() == before
 
 
-def test_a_repair_shows_what_was_decided(lake):
+@pytest.mark.parametrize("plant", [commit_that_is_not_shown, commit_that_vanished])
+def test_a_repair_shows_what_was_decided(lake, plant):
     expected = visible_ids(lake.world.open())
-    commit_that_is_not_shown(lake)
+    plant(lake)
 
     report = repair(lake.world.open(), lake.report())
 
@@ -217,7 +220,7 @@ def test_an_undo_of_nothing_is_refused(lake, quarantine):
 
 
 def test_tables_that_are_not_written_are_not_repaired(hudi_fixture):
-    table = opened(str(hudi_fixture("mor_parquet_v6_nonpartitioned")), {})
+    table = open_at(str(hudi_fixture("mor_parquet_v6_nonpartitioned")), {})
 
     with pytest.raises(UnsupportedTable):
         repair(table, verify(table))

@@ -15,10 +15,12 @@ from harness.faults import InterruptedStore, StoreWrapper
 from harness.foreign_cleans import FOREIGN_CLEAN, clean_by_another
 from harness.hudi_reader import check_alike, copy_to_disk, hudi_rows, hudi_snapshot
 from harness.world import SimulatedHost, memory_world, rows
-from holdfast.config.write import FailedWritesPolicy, WriteSettings
+from holdfast.config.choices import FailedWritesPolicy
+from holdfast.config.write import WriteSettings
 from holdfast.errors import (
     Conflict,
     Fenced,
+    OutcomeUnknown,
     Refused,
     SnapshotExpired,
     StorageUnavailable,
@@ -30,16 +32,16 @@ from holdfast.format.avro import encode_container
 from holdfast.format.commits import inflight_metadata
 from holdfast.format.replace_requests import encode_replace_request
 from holdfast.format.restores import decode_restore_metadata, decode_restore_plan
-from holdfast.format.rollbacks import RollbackPlan, encode_rollback_plan
+from holdfast.format.rollbacks import RollbackPlan, RolledBackInstant, encode_rollback_plan
 from holdfast.host import Liveness
 from holdfast.model.instant import COMMIT_ACTIONS, Action, InstantTime, State, moment_of
 from holdfast.model.names import LEDGER_FOLDER, instant_file
-from holdfast.services.restore import restore
-from holdfast.services.restore_plan import plan_restore
-from holdfast.services.rollback import recover
+from holdfast.services.restore.plan import plan_restore
+from holdfast.services.restore.restore import restore
+from holdfast.services.rollback.rollback import recover
+from holdfast.services.rollback.undo import undo
 from holdfast.services.savepoints import create_savepoint, delete_savepoint
-from holdfast.services.undo import undo
-from holdfast.table.restoring import pending_restore
+from holdfast.table.pending import pending_restore
 from holdfast.timeline.timeline import load_timeline
 
 SHARED = WriteSettings(failed_writes_policy=FailedWritesPolicy.LAZY)
@@ -139,7 +141,7 @@ def test_a_restore_to_the_newest_commit_changes_nothing(world):
 def test_a_date_means_the_newest_commit_at_or_before_it(world):
     _, second, third, _ = world.commit_times()
 
-    report = restore(world.open(), moment_of(third) - dt.timedelta(milliseconds=1))
+    report = restore(world.open(), moment_of(third, dt.UTC) - dt.timedelta(milliseconds=1))
 
     assert report.target == second
     assert visible_rows(world.open()) == SECOND
@@ -295,7 +297,9 @@ def test_a_dead_write_older_than_the_target_is_taken_back(world):
 def test_rollbacks_of_another_program_after_the_target_leave_the_timeline(world):
     first, *_ = world.commit_times()
     theirs = InstantTime("20231114221320600")
-    plan = encode_rollback_plan(RollbackPlan(InstantTime("20231114221320500"), Action.COMMIT, ()))
+    plan = encode_rollback_plan(
+        RollbackPlan(RolledBackInstant(InstantTime("20231114221320500"), Action.COMMIT), ())
+    )
     world.store.create(instant_file(theirs, Action.ROLLBACK, State.REQUESTED), plan)
     world.store.create(instant_file(theirs, Action.ROLLBACK, State.INFLIGHT), b"")
 
@@ -534,7 +538,7 @@ def test_a_storage_error_leaves_the_restore_to_be_resumed(world):
         def walk(self, folder):
             raise StorageUnavailable("the folder cannot be listed", path=folder)
 
-    with pytest.raises(StorageUnavailable):
+    with pytest.raises(OutcomeUnknown, match="finish it: holdfast restore"):
         restore(world.on(Failing(world.store)).open(), first)
     with pytest.raises(Refused):
         world.insert("n")

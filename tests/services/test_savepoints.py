@@ -9,13 +9,13 @@ from harness.foreign_cleans import FOREIGN_CLEAN, clean_by_another
 from harness.hudi_reader import copy_to_disk, hudi_rows
 from harness.world import memory_world, rows
 from holdfast.errors import Refused, SnapshotExpired, TableDamaged, UnknownInstant
-from holdfast.format.savepoints import SavepointMetadata, decode_savepoint, encode_savepoint
+from holdfast.format.savepoints import decode_savepoint, encode_savepoint, savepoint_of
 from holdfast.model.instant import Action, State
 from holdfast.model.names import LEDGER_FOLDER, instant_file
 from holdfast.read.savepoints import savepoints
-from holdfast.services.rollback import recover
+from holdfast.services.rollback.rollback import recover
+from holdfast.services.rollback.undo import undo
 from holdfast.services.savepoints import create_savepoint, delete_savepoint
-from holdfast.services.undo import undo
 from holdfast.timeline.timeline import load_timeline
 
 
@@ -186,6 +186,26 @@ def test_a_savepoint_that_is_deleted_while_it_is_shown_stays_deleted(world):
     assert savepoints(world.open()) == []
 
 
+def test_a_deletion_that_sleeps_does_not_take_the_savepoint_that_was_made_meanwhile(world):
+    """It is decided, and sleeps before it removes the first file."""
+    made = create_savepoint(world.open())
+    again = []
+
+    class SleepsBeforeItRemoves(StoreWrapper):
+        def _change(self, verb, path, act):
+            if verb == "delete" and not again:
+                again.append(create_savepoint(world.open(), made.instant))
+            return act()
+
+    delete_savepoint(world.on(SleepsBeforeItRemoves(world.store)).open(), made.instant)
+
+    assert savepoints(world.open()) == again
+    assert made.instant in world.open().ledger.read().savepoints
+    world.insert("next")
+    check_at_rest(world.open())
+    assert savepoints(world.open()) == again
+
+
 def test_a_savepoint_outlives_the_writes_after_it(world):
     made = create_savepoint(world.open(), _times(world)[0])
     world.insert("d")
@@ -208,7 +228,7 @@ def test_a_deleted_savepoint_leaves_nothing_behind_and_can_be_made_again(world):
 
 def test_savepoints_that_hudi_made_are_shown_and_deleted(world):
     first = _times(world)[0]
-    theirs = SavepointMetadata("hudi", 1_700_000_000_000, "old", {"city=paris": ("a.parquet",)})
+    theirs = savepoint_of("hudi", 1_700_000_000_000, "old", {"city=paris": ("a.parquet",)})
     world.store.create(instant_file(first, Action.SAVEPOINT, State.INFLIGHT), b"")
     world.store.create(instant_file(first, Action.SAVEPOINT, State.COMPLETED), encode_savepoint(theirs))
 

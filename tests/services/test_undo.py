@@ -1,5 +1,6 @@
 """Taking back one instant: the newest commit, or a write that did not finish."""
 
+import datetime as dt
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,7 @@ from harness.foreign_cleans import FOREIGN_CLEAN, clean_by_another
 from harness.hudi_reader import copy_to_disk, hudi_rows
 from harness.world import SimulatedHost, memory_world, rows, table_of
 from holdfast.errors import (
+    OutcomeUnknown,
     Refused,
     SnapshotExpired,
     StorageUnavailable,
@@ -28,11 +30,11 @@ from holdfast.format.rollbacks import (
 from holdfast.host import Liveness
 from holdfast.model.instant import Action, InstantTime, State, next_time
 from holdfast.model.names import instant_file
-from holdfast.services.previews import preview_rollback, preview_undo
-from holdfast.services.rollback import recover
+from holdfast.services.rollback.plan import plan_rollback_of, plan_undo
+from holdfast.services.rollback.rollback import recover
+from holdfast.services.rollback.undo import roll_back_instant, undo
 from holdfast.services.savepoints import create_savepoint, delete_savepoint
-from holdfast.services.undo import roll_back_instant, undo
-from holdfast.services.verify import verify
+from holdfast.services.verify.verify import verify
 from holdfast.table.markers import delete_markers
 from holdfast.timeline.timeline import load_timeline
 
@@ -70,12 +72,12 @@ def test_a_decided_write_that_another_program_rolled_back_leaves_nothing(world):
         *(instant_file(decided, Action.COMMIT, state) for state in (State.INFLIGHT, State.REQUESTED)),
     ):
         world.store.delete(path)
-    theirs = next_time(world.clock.now_ms(), decided)
+    theirs = next_time(world.clock.now_ms(), decided, dt.UTC)
     metadata = RollbackMetadata(
-        start_time=theirs, time_taken_ms=1, total_files_deleted=2, commits=(decided,), partitions=(),
+        start_time=theirs, time_taken_ms=1, total_files_deleted=2, commits=(decided,), by_partition={},
         instants=(RolledBackInstant(decided, Action.COMMIT),),
     )  # fmt: skip
-    plan = encode_rollback_plan(RollbackPlan(decided, Action.COMMIT, ()))
+    plan = encode_rollback_plan(RollbackPlan(RolledBackInstant(decided, Action.COMMIT), ()))
     for state, content in (
         (State.REQUESTED, plan),
         (State.INFLIGHT, b""),
@@ -241,7 +243,7 @@ def test_a_pending_write_whose_markers_cannot_be_listed_is_not_declared_rolled_b
                 raise StorageUnavailable("the folder cannot be listed", path=folder)
             return super().paths(folder, without=without)
 
-    with pytest.raises(StorageUnavailable):
+    with pytest.raises(OutcomeUnknown, match="the write is rolled back"):
         roll_back_instant(world.on(Blind(world.store)).open(), failed)
     rollbacks = [i for i in load_timeline(world.store).instants if i.action is Action.ROLLBACK]
     assert not any(rollback.is_completed for rollback in rollbacks)
@@ -279,18 +281,18 @@ def test_a_preview_says_what_would_vanish_and_changes_nothing(world):
     second = world.commit_times()[-1]
     paths = world.store.paths("")
 
-    planned = preview_undo(world.open())
+    planned = plan_undo(world.open())
 
     assert (planned.instant, planned.is_committed, planned.records, planned.files) == (second, True, 2, 2)
     assert planned.size_bytes == sum(world.store.stat(path).size for path in world.files_of(second))
     assert world.store.paths("") == paths
-    assert preview_rollback(world.open(), second) == planned
+    assert plan_rollback_of(world.open(), second) == planned
 
 
 def test_a_preview_of_a_write_that_did_not_finish_counts_its_files(world):
     failed = _dead_insert(world)
 
-    planned = preview_rollback(world.open(), failed)
+    planned = plan_rollback_of(world.open(), failed)
 
     assert (planned.is_committed, planned.files) == (False, 2)
     assert planned.owner.startswith("process ")

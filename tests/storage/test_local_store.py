@@ -103,6 +103,50 @@ def test_promise_3_new_folders_are_synced_into_their_parents(log: SyncLog):
     assert [what for what, _, _ in log.entries] == [".", "a", "a/b", "content", "a/b/c"]
 
 
+@dataclass
+class RivalFolders:
+    """Another process makes each folder right before this one does, and has not synced it yet."""
+
+    made: list[str] = field(default_factory=list)
+    make: Callable[..., None] = os.mkdir
+
+    def mkdir(self, path: str, *args: object, **known: object) -> None:
+        self.make(path, *args, **known)
+        self.made.append(os.path.basename(path))
+        raise FileExistsError(errno.EEXIST, "another process was faster", path)
+
+
+def test_promise_3_a_folder_that_another_process_made_is_synced_into_its_parent_too(
+    log: SyncLog, monkeypatch: pytest.MonkeyPatch
+):
+    """They may not have come to it yet, and a power cut would take the folder with what is acknowledged."""
+    rival = RivalFolders()
+    monkeypatch.setattr(os, "mkdir", rival.mkdir)
+
+    log.store().create("a/b/file", b"")
+
+    assert rival.made == ["a", "b"]
+    assert {".", "a", "a/b"} <= {what for what, _, _ in log.entries}
+
+
+def test_a_disk_that_does_not_sync_folders_of_others_is_found(log: SyncLog, monkeypatch: pytest.MonkeyPatch):
+    """The proof that the test before bites: the sync right after a folder was found there is left out."""
+    really = log.sync
+
+    def forgetful(self: RivalFolders, path: str, *args: object, **known: object) -> None:
+        log.sync = lambda descriptor: setattr(log, "sync", really)
+        mkdir(self, path, *args, **known)
+
+    mkdir = RivalFolders.mkdir
+    monkeypatch.setattr(RivalFolders, "mkdir", forgetful)
+    monkeypatch.setattr(
+        SyncLog, "store", lambda self: LocalStore(self.root, disk=Disk(sync=lambda fd: self.sync(fd)))
+    )
+
+    with pytest.raises(AssertionError):
+        test_promise_3_a_folder_that_another_process_made_is_synced_into_its_parent_too(log, monkeypatch)
+
+
 def test_promise_3_put_and_replace_sync_content_and_folder(log: SyncLog):
     store = log.store()
     store.put("day=1/file", b"one")
@@ -693,3 +737,39 @@ def test_a_full_disk_and_a_missing_permission_say_what_to_do():
         with pytest.raises(StorageUnavailable) as raised, refusals("x"):
             raise OSError(number, os.strerror(number))
         assert words in raised.value.hint
+
+
+def test_nothing_behind_a_link_to_a_folder_is_listed_written_or_deleted(tmp_path: Path):
+    outside = tmp_path / "outside"
+    (outside / "deeper").mkdir(parents=True)
+    (outside / "precious").write_bytes(b"x")
+    (outside / "deeper" / "precious").write_bytes(b"x")
+    store = LocalStore(str(tmp_path / "table"))
+    store.create("folder/file", b"")
+    (tmp_path / "table" / "link").symlink_to(outside)
+
+    assert [store.paths(folder) for folder in ("link", "link/deeper")] == [[], []]
+    assert list(store.walk("link")) == []
+    assert store.folder("link") == Folder((), ())
+    store.delete("link/precious")
+    assert store.delete_all(["link/precious", "link/deeper/precious"]) == ()
+    store.prune("link")
+    (outside / "deeper" / "precious").unlink()
+    store.prune("link/deeper")
+    store.prune("")
+    for write in (store.create, store.put):
+        with pytest.raises(StorageUnavailable):
+            write("link/new", b"")
+
+    assert sorted(path.name for path in outside.rglob("*")) == ["deeper", "precious"]
+
+
+def test_a_table_may_itself_lie_behind_a_link(tmp_path: Path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    store = LocalStore(str(tmp_path / "link"))
+
+    store.create("folder/file", b"")
+    store.delete("folder/file")
+
+    assert store.paths("") == []

@@ -4,10 +4,14 @@ import threading
 
 import pytest
 
+from harness.faults import Crash, CrashingStore, InterruptedStore, RecordingStore, StoreWrapper
+from harness.world import memory_world, rows
 from holdfast.clock import SystemClock
+from holdfast.config.write import WriteSettings
 from holdfast.errors import Refused, StorageUnavailable
+from holdfast.model.names import PROBE_FOLDER, STORAGE_FOLDER
 from holdfast.storage.memory import MemoryStore
-from holdfast.storage.probe import StoreTraits, probe, require_many_writers
+from holdfast.storage.probe import StoreTraits, ensure_many_writers, probe, require_many_writers
 from holdfast.storage.store import Folder
 
 
@@ -147,3 +151,91 @@ def test_the_probe_removes_its_files_when_the_storage_fails():
         probe(store, SystemClock())
 
     assert store.paths("") == []
+
+
+SHARED = WriteSettings.from_options({"hoodie.write.concurrency.mode": "optimistic_concurrency_control"})
+
+
+def write(world, number, settings=SHARED):
+    return world.write("bulk_insert", rows(f"id{number}", city="paris"), settings)
+
+
+def test_a_storage_that_was_found_safe_is_not_probed_again():
+    store = RecordingStore(MemoryStore())
+    ensure_many_writers(store, SystemClock())
+    probing, store.changes[:] = tuple(store.changes), ()
+
+    ensure_many_writers(store, SystemClock())
+
+    assert any(PROBE_FOLDER in change for change in probing)
+    assert store.changes == []
+    assert [path.rpartition("/")[0] for path in store.paths("")] == [STORAGE_FOLDER]
+
+
+def test_a_copy_of_the_table_at_another_address_is_probed_anew():
+    class Elsewhere(StoreWrapper):
+        def uri(self, path: str) -> str:
+            return f"elsewhere/{path}"
+
+    store = MemoryStore()
+    ensure_many_writers(store, SystemClock())
+    copy = RecordingStore(Elsewhere(store))
+
+    ensure_many_writers(copy, SystemClock())
+
+    assert any(PROBE_FOLDER in change for change in copy.changes)
+    assert len(store.paths(STORAGE_FOLDER)) == 2
+
+
+def test_the_first_shared_write_probes_and_no_other_does():
+    world = memory_world()
+    world.create()
+    write(world, 1, WriteSettings())
+    assert world.store.paths(STORAGE_FOLDER) == []
+    recorder = RecordingStore(world.store)
+
+    write(world.on(recorder), 2)
+    first, recorder.changes[:] = tuple(recorder.changes), ()
+    write(world.on(recorder), 3)
+
+    assert any(PROBE_FOLDER in change for change in first)
+    assert not any(PROBE_FOLDER in change or STORAGE_FOLDER in change for change in recorder.changes)
+
+
+def test_on_a_storage_that_breaks_its_promise_a_shared_write_is_refused_and_nothing_stays():
+    class CreatesForEverybody(StoreWrapper):
+        def create(self, path: str, content: bytes) -> bool:
+            self.inner.put(path, content)
+            return True
+
+    world = memory_world()
+    world.create()
+    write(world, 1, WriteSettings())
+    before = {path: world.store.read(path) for path in world.store.paths("")}
+
+    with pytest.raises(Refused, match="it lacks exclusive create"):
+        write(world.on(CreatesForEverybody(world.store)), 2)
+
+    assert {path: world.store.read(path) for path in world.store.paths("")} == before
+
+
+def test_what_a_killed_probe_left_goes_with_the_next_that_succeeds():
+    store = MemoryStore()
+    with pytest.raises(Crash):
+        ensure_many_writers(CrashingStore(store, 8, after=True), SystemClock())
+    store.put(f"{PROBE_FOLDER}/dead/race-0", b"first")
+
+    ensure_many_writers(store, SystemClock())
+
+    assert store.paths(PROBE_FOLDER) == []
+
+
+def test_a_probe_whose_files_another_writer_removed_goes_by_that_writers_answer():
+    store = MemoryStore()
+    interrupted = InterruptedStore(
+        store, f"{PROBE_FOLDER}/", lambda: ensure_many_writers(store, SystemClock()), passes=10
+    )
+
+    ensure_many_writers(interrupted, SystemClock())
+
+    assert len(store.paths("")) == 1

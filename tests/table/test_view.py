@@ -5,9 +5,20 @@ import pytest
 
 from holdfast.errors import SnapshotExpired, TableDamaged
 from holdfast.format.commits import CommitMetadata, WriteStat, encode_commit
+from holdfast.format.properties import render_properties
 from holdfast.model.instant import InstantTime
+from holdfast.model.names import PROPERTIES_FILE
 from holdfast.storage.memory import MemoryStore
-from holdfast.table.view import load_view, view_of_some
+from holdfast.table.view import (
+    FileSlice,
+    data_files,
+    each_slice,
+    file_paths,
+    load_view,
+    slice_table,
+    view_of_some,
+    with_logs,
+)
 from holdfast.timeline.timeline import load_timeline
 
 T1, T2, T3, T4 = (InstantTime(f"2024010100000000{n}") for n in range(1, 5))
@@ -18,6 +29,9 @@ class Builder:
 
     def __init__(self):
         self.store = MemoryStore()
+        properties = {"name": "t", "type": "COPY_ON_WRITE", "version": "6"}
+        named = {f"hoodie.table.{key}": value for key, value in properties.items()}
+        self.store.create(PROPERTIES_FILE, render_properties(named, comments=[]))
 
     def file(self, group, time, partition="p", token="0-0-0"):
         path = f"{partition}/{group}_{token}_{time}.parquet".lstrip("/")
@@ -44,7 +58,7 @@ class Builder:
         return load_view(self.store, load_timeline(self.store))
 
     def latest(self, as_of=None):
-        return self.view().latest(as_of)["path"].to_pylist()
+        return self.view().latest(as_of)["base"].to_pylist()
 
 
 @pytest.fixture
@@ -217,7 +231,7 @@ def test_a_view_of_some_partitions_knows_what_the_whole_one_knows_of_them(table)
 
     whole = table.view().slices
     assert some.slices == whole.filter(pa.compute.equal(whole["partition"], "p"))
-    assert some.slices["path"].to_pylist() == [archived, a2, a3, b2]
+    assert some.slices["base"].to_pylist() == [archived, a2, a3, b2]
     assert some.replaced == {"p/b": T4}
 
 
@@ -228,4 +242,27 @@ def test_a_view_of_some_partitions_does_not_read_commits_that_no_file_of_theirs_
 
     some = view_of_some(table.store, load_timeline(table.store), pa.array([a1]), ["p"])
 
-    assert some.slices["path"].to_pylist() == [a1]
+    assert some.slices["base"].to_pylist() == [a1]
+
+
+def test_a_slice_is_a_base_file_with_its_logs_or_logs_alone(table):
+    """Slices stay columns; each is a value where one is handled at a time."""
+    a1, b1 = table.file("a", T1, "p"), table.file("b", T1, "p")
+    log_a, log_c = f"p/.a_{T1}.log.1_0-1-0", f"p/.c_{T2}.log.1_0-1-0"
+    for log in (log_a, log_c, f"p/.d_{T4}.log.1_0-1-0"):  # No commit has written the last one.
+        table.store.create(log, b"blocks")
+    table.commit(T1, a1, b1).commit(T2)
+    view = table.view()
+
+    slices = with_logs(view, compactions=())
+
+    assert list(each_slice(slices)) == [
+        FileSlice("p", "a", T1, a1, 0, (log_a,)),
+        FileSlice("p", "b", T1, b1, 0),
+        FileSlice("p", "c", T2, None, None, (log_c,)),
+    ]
+    assert slice_table(list(each_slice(slices))) == slices.set_column(5, "previous", pa.nulls(3, pa.string()))
+    paths, rows = data_files(slices)
+    assert (paths.to_pylist(), rows.tolist()) == ([a1, b1, log_a, log_c], [0, 1, 0, 2])
+    assert file_paths(view.slices).to_pylist() == [a1, b1]
+    assert [each.logs for each in each_slice(view.latest())] == [(), ()]

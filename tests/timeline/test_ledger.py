@@ -1,5 +1,6 @@
 """The ledger: one order that everybody agrees on, and one outcome per instant."""
 
+import datetime as dt
 from dataclasses import replace
 
 import pytest
@@ -7,15 +8,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.faults import FailingStore, StoreWrapper
+from harness.sleepers import wake_while_entries_are_deleted
 from harness.world import SimulatedClock, SimulatedHost, memory_world
 from holdfast.errors import Conflict, OutcomeUnknown, StorageRefused, StorageUnavailable, TableDamaged
 from holdfast.format.ledger_entries import EntryKind
-from holdfast.model.instant import Action, time_at
+from holdfast.model import instant
+from holdfast.model.instant import Action
 from holdfast.model.names import CHECKPOINT_FOLDER, LEDGER_FLOOR, LEDGER_FOLDER
 from holdfast.storage.memory import MemoryStore
 from holdfast.timeline.ledger import Decision, Ledger
 
 OWNER = SimulatedHost().owner("token")
+
+
+def time_at(number):
+    return instant.time_at(number, dt.UTC)
 
 
 def decision(kind, number):
@@ -107,7 +114,7 @@ def test_what_storage_refused_each_time_was_not_decided(doubtful, kind):
 
 
 def test_a_checkpoint_saves_reading_what_came_before_it():
-    world = replace(memory_world(), checkpoint_after=20)
+    world = replace(memory_world(), checkpoint_after=40)
     world.create()
     for number in range(21):
         world.insert(f"k{number}", city="paris")
@@ -122,7 +129,7 @@ def test_a_checkpoint_saves_reading_what_came_before_it():
 
     state = Ledger(Counting(world.store), world.clock).read()
 
-    assert len(reads) < 10
+    assert len(reads) < state.slot / 2
     assert state.slot == len(world.store.paths(LEDGER_FOLDER))
     assert state.newest == world.open().ledger.read().newest
 
@@ -130,7 +137,7 @@ def test_a_checkpoint_saves_reading_what_came_before_it():
 def _write(ledger, number):
     """A write from its BEGIN to its COMMIT; a checkpoint after it, if one is due."""
     ledger.append(lambda _: decision(EntryKind.BEGIN, number))
-    ledger.checkpoint_if_due(ledger.append(lambda _: decision(EntryKind.COMMIT, number)))
+    ledger.checkpoint_if_due(ledger.append(lambda _: decision(EntryKind.COMMIT, number)), shown={})
 
 
 def _slots(store):
@@ -139,7 +146,7 @@ def _slots(store):
 
 def test_the_ledger_does_not_grow_for_ever():
     store = MemoryStore()
-    ledger = Ledger(store, SimulatedClock(), checkpoint_after=5)
+    ledger = Ledger(store, SimulatedClock(), checkpoint_after=10)
 
     for number in range(100):
         _write(ledger, number)
@@ -150,11 +157,87 @@ def test_the_ledger_does_not_grow_for_ever():
     assert (state.slot, state.newest) == (200, time_at(99))
 
 
+def test_entries_of_any_kind_make_a_checkpoint_due():
+    store = MemoryStore()
+    ledger = Ledger(store, SimulatedClock(), checkpoint_after=10)
+
+    for number in range(100):
+        ledger.append(lambda _, number=number: decision(EntryKind.BEGIN, number))
+        ledger.checkpoint_if_due(
+            ledger.append(lambda _, number=number: decision(EntryKind.ABORT, number)), shown={}
+        )
+
+    assert len(_slots(store)) <= 2 * 10
+    assert len(Ledger(store, SimulatedClock()).read().aborted) == 100
+
+
+def _abort(ledger, number, *, settled):
+    """A write that is aborted; a checkpoint after it leaves out those that are said to be settled."""
+    ledger.append(lambda _: decision(EntryKind.BEGIN, number))
+    state = ledger.append(lambda _: decision(EntryKind.ABORT, number))
+    ledger.checkpoint_if_due(state, shown={}, settled=settled)
+
+
+def test_what_was_aborted_long_ago_is_kept_where_nobody_has_to_read_it():
+    store = MemoryStore()
+    ledger = Ledger(store, SimulatedClock(), checkpoint_after=10)
+    sizes = []
+
+    for number in range(100):
+        _abort(ledger, number, settled={time_at(older) for older in range(number - 5)})
+        sizes += [len(store.read(path)) for path in store.paths(CHECKPOINT_FOLDER)[-1:]]
+
+    fresh = Ledger(store, SimulatedClock())
+    assert max(sizes) <= 2 * min(sizes)
+    assert len(fresh.read().aborted) <= 15
+    assert fresh.read_with_older_aborts().aborted.keys() == {time_at(number) for number in range(100)}
+
+
+def test_two_that_leave_out_different_aborts_at_once_lose_none():
+    store = MemoryStore()
+    ledgers = [Ledger(store, SimulatedClock(), checkpoint_after=4) for _ in range(2)]
+    for number in (1, 2):
+        ledgers[0].append(lambda _, number=number: decision(EntryKind.BEGIN, number))
+        ledgers[0].append(lambda _, number=number: decision(EntryKind.ABORT, number))
+    states = [ledger.read() for ledger in ledgers]
+
+    ledgers[0]._keep_aborts(states[0], {time_at(1)})
+    ledgers[1].checkpoint_if_due(states[1], shown={}, settled={time_at(1), time_at(2)})
+
+    fresh = Ledger(store, SimulatedClock())
+    assert fresh.read().aborted.keys() == {time_at(2)}
+    assert fresh.read_with_older_aborts().aborted.keys() == {time_at(1), time_at(2)}
+
+
+def test_a_commit_that_fills_a_hole_is_fenced_if_its_write_was_aborted_long_ago():
+    store = MemoryStore()
+    ledger = Ledger(store, SimulatedClock(), checkpoint_after=6)
+    ledger.append(lambda _: decision(EntryKind.BEGIN, 1))
+    outcomes = []
+
+    class Sleeping(StoreWrapper):
+        def create(self, path, content):
+            if len(outcomes) == 1 and path.startswith(LEDGER_FOLDER):
+                ledger.append(lambda _: decision(EntryKind.ABORT, 1))
+                for number in range(2, 30):
+                    _abort(ledger, number, settled={time_at(1)})
+            return self.inner.create(path, content)
+
+    def decide(state):
+        outcomes.append(time_at(1) in state.begun)
+        return decision(EntryKind.COMMIT, 1) if outcomes[-1] else None
+
+    state = Ledger(Sleeping(store), SimulatedClock()).append(decide)
+
+    assert outcomes == [True, False]
+    assert time_at(1) not in {*state.committed, *state.aborted}
+
+
 def test_whoever_slept_while_the_ledger_was_trimmed_reads_it_to_its_end():
     store = MemoryStore()
     sleeper = Ledger(store, SimulatedClock())
     _write(sleeper, 1)
-    ledger = Ledger(store, SimulatedClock(), checkpoint_after=3)
+    ledger = Ledger(store, SimulatedClock(), checkpoint_after=6)
     for number in range(2, 30):
         _write(ledger, number)
     assert min(_slots(store)) > 3
@@ -164,10 +247,14 @@ def test_whoever_slept_while_the_ledger_was_trimmed_reads_it_to_its_end():
     assert time_at(99) in ledger.read().begun
 
 
+def test_whoever_wakes_while_entries_are_deleted_does_not_take_a_hole_for_the_end():
+    wake_while_entries_are_deleted()
+
+
 def test_a_decision_that_fills_a_hole_is_made_anew_at_the_end():
     """The process sleeps between its look at the ledger and its entry, and wakes when all is trimmed."""
     store = MemoryStore()
-    ledger = Ledger(store, SimulatedClock(), checkpoint_after=3)
+    ledger = Ledger(store, SimulatedClock(), checkpoint_after=6)
     _write(ledger, 1)
     seen = []
 
@@ -192,7 +279,7 @@ def test_a_decision_that_fills_a_hole_is_made_anew_at_the_end():
 
 def test_a_commit_that_fills_a_hole_is_fenced_if_its_write_was_aborted():
     store = MemoryStore()
-    ledger = Ledger(store, SimulatedClock(), checkpoint_after=3)
+    ledger = Ledger(store, SimulatedClock(), checkpoint_after=6)
     ledger.append(lambda _: decision(EntryKind.BEGIN, 1))
     outcomes = []
 
@@ -216,7 +303,7 @@ def test_a_commit_that_fills_a_hole_is_fenced_if_its_write_was_aborted():
 
 def test_a_commit_that_was_trimmed_before_its_writer_woke_stands():
     store = MemoryStore()
-    ledger = Ledger(store, SimulatedClock(), checkpoint_after=3)
+    ledger = Ledger(store, SimulatedClock(), checkpoint_after=6)
     ledger.append(lambda _: decision(EntryKind.BEGIN, 1))
     asked = []
 
@@ -240,7 +327,7 @@ def test_a_commit_that_was_trimmed_before_its_writer_woke_stands():
 
 def test_nothing_is_trimmed_that_an_undecided_write_is_validated_against():
     store = MemoryStore()
-    ledger = Ledger(store, SimulatedClock(), checkpoint_after=3)
+    ledger = Ledger(store, SimulatedClock(), checkpoint_after=6)
     _write(ledger, 1)
     ledger.append(lambda _: decision(EntryKind.BEGIN, 2))
 
@@ -253,7 +340,7 @@ def test_nothing_is_trimmed_that_an_undecided_write_is_validated_against():
 
 def test_a_savepoint_keeps_its_entry():
     store = MemoryStore()
-    ledger = Ledger(store, SimulatedClock(), checkpoint_after=3)
+    ledger = Ledger(store, SimulatedClock(), checkpoint_after=6)
     _write(ledger, 1)
     saved = replace(decision(EntryKind.SAVEPOINT, 1), payload=b"files")
     slot = ledger.append(lambda _: saved).slot
@@ -267,7 +354,7 @@ def test_a_savepoint_keeps_its_entry():
 
 def test_what_was_trimmed_is_not_passed_over_in_silence():
     store = MemoryStore()
-    ledger = Ledger(store, SimulatedClock(), checkpoint_after=3)
+    ledger = Ledger(store, SimulatedClock(), checkpoint_after=6)
     for number in range(1, 40):
         _write(ledger, number)
 
@@ -277,7 +364,7 @@ def test_what_was_trimmed_is_not_passed_over_in_silence():
 
 def test_a_floor_above_the_ledgers_end_is_damage_and_nobody_waits_for_it():
     store = MemoryStore()
-    ledger = Ledger(store, SimulatedClock(), checkpoint_after=3)
+    ledger = Ledger(store, SimulatedClock(), checkpoint_after=6)
     for number in range(1, 20):
         _write(ledger, number)
     store.put(LEDGER_FLOOR, b"999999")
@@ -289,7 +376,7 @@ def test_a_floor_above_the_ledgers_end_is_damage_and_nobody_waits_for_it():
 def test_the_floor_never_sinks():
     """A process that fell asleep before it raised the floor finds it higher when it wakes."""
     store = MemoryStore()
-    ledger = Ledger(store, SimulatedClock(), checkpoint_after=3)
+    ledger = Ledger(store, SimulatedClock(), checkpoint_after=6)
     floors = []
 
     class Sleeping(StoreWrapper):
@@ -301,7 +388,7 @@ def test_the_floor_never_sinks():
                 floors[0] = int(store.read(LEDGER_FLOOR))
             return self.inner.replace(path, content, version)
 
-    late = Ledger(Sleeping(store), SimulatedClock(), checkpoint_after=3)
+    late = Ledger(Sleeping(store), SimulatedClock(), checkpoint_after=6)
     for number in range(1, 20):
         _write(late, number)
 

@@ -6,7 +6,7 @@ from harness.checker import visible_ids
 from harness.world import memory_world
 from holdfast.errors import TableDamaged
 from holdfast.model.instant import Action, State
-from holdfast.services.undo import undo
+from holdfast.services.rollback.undo import undo
 from holdfast.storage.memory import MemoryStore
 from holdfast.timeline.timeline import load_timeline, read_completed
 

@@ -1,4 +1,4 @@
-"""Gathering the rows of a slot from a stream."""
+"""Gathering the rows of a bundle from a stream."""
 
 import os
 import tempfile
@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from holdfast.writes.gather import SLOT, slots
+from holdfast.writes.gather import BUNDLE, bundles
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def spilled(tmp_path, monkeypatch):
 
 def batch(*pairs):
     numbers, values = zip(*pairs, strict=True) if pairs else ((), ())
-    return pa.record_batch({SLOT: pa.array(numbers, pa.int64()), "v": pa.array(values, pa.string())})
+    return pa.record_batch({BUNDLE: pa.array(numbers, pa.int64()), "v": pa.array(values, pa.string())})
 
 
 def values(table):
@@ -45,20 +45,20 @@ STREAM = [
 
 
 def test_the_rows_of_a_slot_come_together_in_their_order_without_the_slot():
-    found = list(slots(iter(STREAM)))
+    found = list(bundles(iter(STREAM)))
 
     assert [values(rows) for rows in found] == [["a", "b"], ["c", "d", "e"], ["f"]]
     assert all(rows.column_names == ["v"] for rows in found)
 
 
-def test_a_stream_without_rows_has_no_slots():
-    assert list(slots([])) == list(slots([batch()])) == []
+def test_a_stream_without_rows_has_no_bundles():
+    assert list(bundles([])) == list(bundles([batch()])) == []
 
 
 def test_slots_larger_than_what_may_be_held_wait_on_disk_and_leave_nothing_there(spilled):
     seen = []
     waiting = []
-    for rows in slots(iter(STREAM), held_bytes=1):
+    for rows in bundles(iter(STREAM), held_bytes=1):
         waiting.append(spilled())
         seen.append(values(rows))
         del rows
@@ -69,13 +69,13 @@ def test_slots_larger_than_what_may_be_held_wait_on_disk_and_leave_nothing_there
 
 
 def test_a_slot_that_fits_does_not_touch_the_disk(spilled):
-    for _ in slots(iter(STREAM), held_bytes=1_000_000):
+    for _ in bundles(iter(STREAM), held_bytes=1_000_000):
         assert spilled() == []
 
 
 def test_rows_that_waited_on_disk_are_not_copied_into_memory(spilled):
-    big = pa.record_batch({SLOT: pa.array([0] * 1000), "v": ["x" * 1000] * 1000})
-    stream = slots([big] * 4, held_bytes=1_000_000)
+    big = pa.record_batch({BUNDLE: pa.array([0] * 1000), "v": ["x" * 1000] * 1000})
+    stream = bundles([big] * 4, held_bytes=1_000_000)
     del big
 
     before = pa.total_allocated_bytes()
@@ -86,7 +86,7 @@ def test_rows_that_waited_on_disk_are_not_copied_into_memory(spilled):
 
 
 def test_a_reader_that_stops_early_leaves_nothing_on_disk(spilled):
-    stream = slots(iter(STREAM), held_bytes=1)
+    stream = bundles(iter(STREAM), held_bytes=1)
     next(stream)
     assert spilled()
 
@@ -101,6 +101,6 @@ def test_a_stream_that_fails_leaves_nothing_on_disk(spilled):
         raise RuntimeError("the task died")
 
     with pytest.raises(RuntimeError, match="died"):
-        list(slots(failing(), held_bytes=1))
+        list(bundles(failing(), held_bytes=1))
 
     assert spilled() == []

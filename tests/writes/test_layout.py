@@ -2,16 +2,18 @@
 
 import pytest
 
-from holdfast.config.write import IndexType, WriteSettings
+from holdfast.config.choices import IndexType
+from holdfast.config.write import WriteSettings
 from holdfast.errors import InvalidOption, TableDamaged
-from holdfast.writes.layout import FileGroup, Room, check_index, insertion_targets, rows_taken
+from holdfast.model.slices import FileSlice
+from holdfast.writes.layout import Room, check_index, insertion_targets, rows_taken
 
 SETTINGS = WriteSettings(max_file_bytes=10_000, small_file_bytes=5_000, record_bytes=100)
 BUCKETS = WriteSettings(index_type=IndexType.BUCKET, bucket_count=4)
 
 
 def group(path, size=None, file_id="a0000000-x-0"):
-    return FileGroup("p", file_id, path, "20240101000000000", size)
+    return FileSlice("p", file_id, "20240101000000000", path, size)
 
 
 def taken(rooms, new_rows, *, row_bytes=100.0, settings=SETTINGS):

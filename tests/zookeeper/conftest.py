@@ -11,7 +11,8 @@ import pytest
 from harness.servers import running_zookeeper
 from harness.world import World
 from holdfast.clock import SystemClock
-from holdfast.config.locks import LockProvider, LockSettings
+from holdfast.config.choices import LockProvider
+from holdfast.config.locks import LockSettings
 from holdfast.host import SystemHost
 from holdfast.storage.local import LocalStore
 from holdfast.storage.open import location_of

@@ -8,10 +8,10 @@ import pytest
 from harness.push_client import Client, make_table
 from harness.push_world import TABLE, PushWorld
 from holdfast.config.server import Listener, ServerSettings
-from holdfast.jobs.replacement import Patience, open_target, upload_segments
+from holdfast.jobs.push.replacement import RetryPolicy, open_target, upload_segments
 from holdfast.push.metastore.zookeeper import ZookeeperMetastore
-from holdfast.push.paths import ideal_state_path
-from holdfast.push.segment_task import BuiltSegment
+from holdfast.push.segments.build import BuiltSegment
+from holdfast.push.state.records import ideal_state_path
 from holdfast.server.run import serving
 
 SEGMENTS = 100_000
@@ -67,7 +67,7 @@ def test_a_job_registers_more_segments_than_one_packet_holds(zookeeper, tmp_path
     )
     with serving(settings) as running:
         table = make_table(Client(running))
-        target = open_target(running.controller_url, "", table.name, Patience())
+        target = open_target(running.controller_url, "", table.name, RetryPolicy())
         built = [built_segment(tmp_path, table.name, number) for number in range(UPLOADED)]
         registered = []
 

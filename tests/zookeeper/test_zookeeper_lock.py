@@ -16,7 +16,9 @@ from kazoo.client import KazooClient
 from holdfast.concurrency.locks.open import open_lock
 from holdfast.concurrency.locks.xxhash import xxhash64
 from holdfast.concurrency.locks.zookeeper_place import path_of
-from holdfast.config.locks import LOCK_OPTIONS, LockProvider
+from holdfast.config.choices import LockProvider
+from holdfast.config.option import Area
+from holdfast.config.option_table import options_of
 from holdfast.errors import Fenced, LockTimeout, StorageUnavailable
 
 THREADS = 4
@@ -36,7 +38,7 @@ def client(zookeeper) -> Iterator[KazooClient]:
 def holder(table, settings) -> "Iterator[subprocess.Popen[str]]":
     """Another process that holds the lock."""
     chosen = settings()
-    options = [f"{names[0]}={getattr(chosen, setting)}" for setting, names in LOCK_OPTIONS.items()]
+    options = [f"{each.name}={getattr(chosen, each.setting)}" for each in options_of(Area.LOCK).values()]
     script = Path(__file__).with_name("lock_holder.py")
     process = subprocess.Popen(
         [sys.executable, str(script), table.location.uri, *options],

@@ -21,9 +21,9 @@ from kazoo.protocol.states import KazooState
 from holdfast.errors import InvalidRequest, LineageChanged, OutcomeUnknown, StorageUnavailable, TableDamaged
 from holdfast.push.metastore.memory import MemoryMetastore
 from holdfast.push.metastore.open import open_metastore
-from holdfast.push.metastore.pieces import pieces_path
 from holdfast.push.metastore.port import Check, Create, Remove, Replace
 from holdfast.push.metastore.zookeeper import ZookeeperMetastore
+from holdfast.push.metastore.zookeeper_packets import pieces_path
 from push.metastore.agreement import HISTORIES, assert_agreement
 from push.metastore.promises import Heard, MetastorePromises, eventually
 

@@ -1,6 +1,7 @@
 """Arguments that several commands share, and the table they name."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import wraps
 from typing import Any, TypeVar, cast
 
@@ -8,7 +9,7 @@ import click
 
 from holdfast.errors import InvalidRequest
 from holdfast.table.archive import read_archive
-from holdfast.table.opened import OpenTable, open_at
+from holdfast.table.opened import OpenTable
 from holdfast.timeline.archived import NO_ARCHIVE, ArchivedTimeline
 
 Function = TypeVar("Function", bound=Callable[..., None])
@@ -40,6 +41,20 @@ def table_command(function: Function) -> Function:
     return function
 
 
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """How a command that shows a plan goes on."""
+
+    yes: bool
+    dry_run: bool
+    as_json: bool
+
+    @property
+    def lists_files(self) -> bool:
+        """Whether to find out what would be gone, which takes as long as the run."""
+        return self.dry_run or not self.yes
+
+
 def asking(function: Function) -> Function:
     """Give a command that shows a plan first the options to agree to it, or to stop there.
 
@@ -50,7 +65,7 @@ def asking(function: Function) -> Function:
     def without_question(*arguments: Any, as_json: bool, yes: bool, dry_run: bool, **others: Any) -> None:
         if as_json and not (yes or dry_run):
             raise InvalidRequest("--json does not ask", hint="add --yes, or --dry-run to see the plan")
-        function(*arguments, as_json=as_json, yes=yes, dry_run=dry_run, **others)
+        function(*arguments, mode=Mode(yes, dry_run, as_json), **others)
 
     decorated: Any = without_question
     for decorate in (
@@ -81,7 +96,7 @@ def limit_option(help_text: str) -> Callable[[Function], Function]:
     return click.option("--limit", type=click.IntRange(min=0), metavar="N", help=help_text)
 
 
-def archived_option(function: Function) -> Function:
+def include_archived_option(function: Function) -> Function:
     return click.option("--archived", is_flag=True, help="Show archived instants, too.")(function)
 
 
@@ -104,8 +119,3 @@ def pairs(context: click.Context, parameter: click.Parameter, given: tuple[str, 
 def names(_context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
     """Names separated by commas, in one or several texts."""
     return tuple(name.strip() for text in given for name in text.split(",") if name.strip())
-
-
-def opened(path: str, storage_options: Mapping[str, str]) -> OpenTable:
-    """The table at PATH. `TableNotFound` if there is none."""
-    return open_at(path, storage_options)

@@ -1,7 +1,7 @@
 """`holdfast cleans` and `holdfast clean`: which old versions of files went, and deleting those that may."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from typing import Any
@@ -9,11 +9,15 @@ from typing import Any
 import click
 
 from holdfast.cleaner import clean_settings
-from holdfast.cli.arguments import archive_of, ask, limit_option, opened, pairs, table_command
-from holdfast.cli.output import Bytes, counted, print_json, print_line, print_table
-from holdfast.model.reports import CleanFile, CleanPlan, CleanReport
+from holdfast.cli.arguments import Mode, archive_of, limit_option, pairs, table_command
+from holdfast.cli.output import show as show_document
+from holdfast.cli.plans import carry_out
+from holdfast.model.reports import CleanPlan, CleanReport
 from holdfast.read.history import CleanRecord, clean_record, clean_records
-from holdfast.timeline.cleans import pending_cleans
+from holdfast.services.documents import Block, Document, Line, Rows, quantity
+from holdfast.services.presentation import show_clean_plan, show_clean_report
+from holdfast.table.clean_plans import pending_cleans
+from holdfast.table.opened import open_at
 from holdfast.timeline.timeline import load_timeline
 
 # Hudi-cli's columns, with its spelling.
@@ -24,9 +28,6 @@ _PARTITIONS = (
     "Total Files Successfully Deleted",
     "Total Failed Deletions",
 )
-_FILES = ("File", "Size", "Fate", "Reason")
-_FORECAST = ("Commits Retained", "Files", "Size")
-_FILES_SHOWN = 20
 
 
 @click.group
@@ -48,22 +49,20 @@ def show(path: str, *, limit: int | None, as_json: bool, storage_options: Mappin
     \b
     Example: holdfast cleans show lake/trips
     """
-    table = opened(path, storage_options)
+    table = open_at(path, storage_options)
     timeline = load_timeline(table.store)
     records = clean_records(table, timeline, limit=limit)
     if limit is None or len(records) < limit:
         archive = archive_of(table, archived=True)
         records = clean_records(table, timeline, limit=limit, archived=archive)
     pending = pending_cleans(table.store, timeline, table.ledger.read())
-    if as_json:
-        print_json({"cleans": [_record_document(one) for one in records], "pending": pending})
-        return
-    for time in pending:
-        print_line(f"not finished: {time}")
-    if records:
-        print_table(_CLEANS, [_row(one) for one in records])
-    elif not pending:
-        print_line("no cleans")
+    rows = [_row(record) for record in records]
+    blocks: list[Block] = [Line(f"not finished: {time}") for time in pending]
+    if rows or not pending:
+        blocks.append(Rows(_CLEANS, rows) if rows else Line("no cleans"))
+    keys = ("instant", "earliest_commit_to_retain", "total_files_deleted", "took_ms")
+    fields = {"cleans": [dict(zip(keys, row, strict=True)) for row in rows], "pending": pending}
+    show_document(Document(tuple(blocks), fields), as_json=as_json)
 
 
 @clean.command("showpartitions")
@@ -75,16 +74,12 @@ def showpartitions(path: str, *, time: str, as_json: bool, storage_options: Mapp
     \b
     Example: holdfast clean showpartitions lake/trips --clean 20240131093000123
     """
-    record = clean_record(opened(path, storage_options), time)
+    record = clean_record(open_at(path, storage_options), time)
     found = sorted(record.metadata.partitions, key=lambda one: one.partition)
-    if as_json:
-        print_json({"clean": record.instant.time, "partitions": [asdict(one) for one in found]})
-    elif found:
-        print_table(
-            _PARTITIONS, [(one.partition, one.policy, len(one.deleted), len(one.failed)) for one in found]
-        )
-    else:
-        print_line("nothing was deleted")
+    rows = [(one.partition, one.policy, len(one.deleted), len(one.failed)) for one in found]
+    block = Rows(_PARTITIONS, rows) if rows else Line("nothing was deleted")
+    fields = {"clean": record.instant.time, "partitions": [asdict(one) for one in found]}
+    show_document(Document((block,), fields), as_json=as_json)
 
 
 @cleans.command("run")
@@ -124,26 +119,35 @@ def run(
     Example: holdfast cleans run lake/trips --hoodie-conf hoodie.clean.commits.retained=10 --dry-run
     """
     # Loaded here because they need Arrow, which other commands must not wait for.
-    from holdfast.services.clean import clean_by_hand
-    from holdfast.services.clean_plan import plan_clean
+    from holdfast.services.clean.clean import clean as clean_table
+    from holdfast.services.clean.clean import execute_clean, plan_clean
 
     settings = clean_settings(conf, props)
-    table = opened(path, storage_options)
+    table = open_at(path, storage_options)
     # A script that cleans every hour need not answer; a person sees what goes.
     asks = not (yes or dry_run or as_json) and sys.stdin.isatty()
-    plan = plan_clean(table, settings.clean) if explain or dry_run or asks else None
-    if plan is not None and not as_json:
-        _print_plan(plan, is_explained=explain)
-    report: CleanReport | None = None
-    if not dry_run:
-        if plan is not None and plan.doomed:
-            ask(f"Delete {counted(len(plan.doomed), 'file')}?", yes=not asks)
+
+    def execute(plan: CleanPlan | None) -> CleanReport:
         with _progress() as progress:
-            report = clean_by_hand(table, settings, progress=progress)
-    if as_json:
-        print_json(_document(plan, report, is_dry_run=dry_run))
-    elif report is not None and (report.instant is not None or plan is None or plan.doomed):
-        _print_report(report)
+            if plan is None:
+                return clean_table(table, settings, progress=progress)
+            return execute_clean(table, plan, settings, progress=progress)
+
+    def show_report(plan: CleanPlan | None, report: CleanReport | None) -> Document:
+        document = show_clean_report(report)
+        is_news = report is not None and (report.instant is not None or plan is None or plan.vanishing)
+        return document if is_news else Document(fields=document.fields)
+
+    carry_out(
+        lambda: plan_clean(table, settings) if explain or dry_run or asks else None,
+        execute,
+        show_plan=lambda plan: show_clean_plan(plan, is_explained=explain),
+        question=lambda plan: (
+            f"Delete {quantity(len(plan.vanishing), 'file')}?" if plan is not None and plan.vanishing else ""
+        ),
+        show_report=show_report,
+        mode=Mode(not asks, dry_run, as_json),
+    )
 
 
 @contextmanager
@@ -152,66 +156,16 @@ def _progress() -> Iterator[Callable[[int, int], None]]:
     with ExitStack() as stack:
         bars: list[Any] = []
 
-        def told(done: int, total: int) -> None:
+        def report(done: int, total: int) -> None:
             if not bars and sys.stderr.isatty():
                 bar = click.progressbar(length=total, label="deleting", file=sys.stderr)
                 bars.append(stack.enter_context(bar))
             for bar in bars:
                 bar.update(done - bar.pos)
 
-        yield told
-
-
-def _print_plan(plan: CleanPlan, *, is_explained: bool) -> None:
-    if plan.why_nothing:
-        print_line(f"nothing to clean: {plan.why_nothing}")
-    if plan.earliest_commit_to_retain is not None:
-        print_line(f"earliest commit that stays readable: {plan.earliest_commit_to_retain}")
-    if is_explained:
-        print_table(_FILES, [*_file_rows(plan.doomed, "deleted"), *_file_rows(plan.kept, "kept")])
-    else:
-        for file in plan.doomed[:_FILES_SHOWN]:
-            print_line(f"to be deleted: {file.path}")
-        if len(plan.doomed) > _FILES_SHOWN:
-            print_line(f"and {counted(len(plan.doomed) - _FILES_SHOWN, 'more file')}; --explain lists all")
-    print_line(f"to be deleted in all: {counted(len(plan.doomed), 'file')}, {Bytes(plan.bytes_freed)}")
-    if is_explained:
-        print_line("with other numbers of commits retained:")
-        rows = [(one.commits_retained, one.files, Bytes(one.size_bytes)) for one in plan.forecast]
-        print_table(_FORECAST, rows)
-
-
-def _file_rows(files: Sequence[CleanFile], fate: str) -> list[tuple[object, ...]]:
-    return [(file.path, Bytes(file.size), fate, file.reason) for file in files]
-
-
-def _print_report(report: CleanReport) -> None:
-    if report.instant is None:
-        print_line(f"nothing to clean: {report.why_nothing}")
-        return
-    for one in (*report.resumed, report):
-        print_line(
-            f"cleaned with {one.instant}: {counted(len(one.deleted), 'file')} deleted,"
-            f" {Bytes(one.bytes_freed)} freed"
-        )
-        for path in one.failed:
-            print_line(f"not deleted, the next clean tries again: {path}")
+        yield report
 
 
 def _row(record: CleanRecord) -> tuple[object, ...]:
     found = record.metadata
     return record.instant.time, found.earliest, found.deleted_count, found.took_ms
-
-
-def _record_document(record: CleanRecord) -> dict[str, object]:
-    keys = ("instant", "earliest_commit_to_retain", "total_files_deleted", "took_ms")
-    return dict(zip(keys, _row(record), strict=True))
-
-
-def _document(plan: CleanPlan | None, report: CleanReport | None, *, is_dry_run: bool) -> dict[str, object]:
-    planned = None if plan is None else asdict(plan) | {"bytes_freed": plan.bytes_freed}
-    return {
-        "dry_run": is_dry_run,
-        "planned": planned,
-        "cleaned": None if report is None else asdict(report),
-    }

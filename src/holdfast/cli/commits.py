@@ -5,14 +5,23 @@ from dataclasses import asdict, dataclass
 
 import click
 
-from holdfast.cli.arguments import archive_of, archived_option, asking, limit_option, opened, table_command
-from holdfast.cli.output import Bytes, print_json, print_line, print_table
+from holdfast.cli.arguments import (
+    Mode,
+    archive_of,
+    asking,
+    include_archived_option,
+    limit_option,
+    table_command,
+)
+from holdfast.cli.output import show as show_document
 from holdfast.cli.restore import NOTHING_ROLLED_BACK, run_rollback
 from holdfast.cli.with_pushes import run_reverts, with_pushes_option
 from holdfast.errors import UnknownInstant
 from holdfast.format.commits import NO_PREVIOUS_COMMIT, WriteStat
-from holdfast.jobs.published import plan_reverts
+from holdfast.jobs.lake_pushes import plan_reverts
 from holdfast.read.history import CommitRecord, commit_record, commit_records
+from holdfast.services.documents import Bytes, Document, Line, Rows
+from holdfast.table.opened import open_at
 
 _COMMITS = (
     "CommitTime",
@@ -87,7 +96,7 @@ def commit() -> None:
 @commits.command("show")
 @table_command
 @limit_option("Show only the newest N commits.")
-@archived_option
+@include_archived_option
 def show(
     path: str, *, limit: int | None, archived: bool, as_json: bool, storage_options: Mapping[str, str]
 ) -> None:
@@ -96,14 +105,12 @@ def show(
     \b
     Example: holdfast commits show lake/trips --limit 10
     """
-    table = opened(path, storage_options)
+    table = open_at(path, storage_options)
     records = commit_records(table, limit=limit, archived=archive_of(table, archived=archived))
-    if as_json:
-        print_json({"commits": [_commit_document(record) for record in records]})
-    elif records:
-        print_table(_COMMITS, [_commit_row(record) for record in records])
-    else:
-        print_line("no commits yet")
+    rows = [_commit_row(record) for record in records]
+    block = Rows(_COMMITS, rows) if rows else Line("no commits yet")
+    fields = {"commits": [_commit_document(record) for record in records]}
+    show_document(Document((block,), fields), as_json=as_json)
 
 
 @commit.command("showpartitions")
@@ -115,14 +122,13 @@ def showpartitions(path: str, *, time: str, as_json: bool, storage_options: Mapp
     \b
     Example: holdfast commit showpartitions lake/trips --commit 20240131093000123
     """
-    record = commit_record(opened(path, storage_options), time)
+    record = commit_record(open_at(path, storage_options), time)
     by_partition = record.metadata.partition_to_write_stats
     sums = {partition: totals(by_partition[partition]) for partition in sorted(by_partition)}
-    if as_json:
-        partitions = [{"partition_path": name, **_total_document(sums[name])} for name in sums]
-        print_json({"commit_time": time, "partitions": partitions})
-    else:
-        print_table(_PARTITIONS, [_partition_row(name, found) for name, found in sums.items()])
+    partitions = [{"partition_path": name, **_total_document(sums[name])} for name in sums]
+    rows = [_partition_row(name, found) for name, found in sums.items()]
+    fields = {"commit_time": time, "partitions": partitions}
+    show_document(Document((Rows(_PARTITIONS, rows),), fields), as_json=as_json)
 
 
 @commit.command("showfiles")
@@ -134,13 +140,11 @@ def showfiles(path: str, *, time: str, as_json: bool, storage_options: Mapping[s
     \b
     Example: holdfast commit showfiles lake/trips --commit 20240131093000123
     """
-    record = commit_record(opened(path, storage_options), time)
+    record = commit_record(open_at(path, storage_options), time)
     by_partition = record.metadata.partition_to_write_stats
     found = [(partition, stat) for partition in sorted(by_partition) for stat in by_partition[partition]]
-    if as_json:
-        print_json({"commit_time": time, "files": [_file_document(*one) for one in found]})
-    else:
-        print_table(_FILES, [_file_row(*one) for one in found])
+    fields = {"commit_time": time, "files": [_file_document(*one) for one in found]}
+    show_document(Document((Rows(_FILES, [_file_row(*one) for one in found]),), fields), as_json=as_json)
 
 
 @commit.command("rollback")
@@ -153,9 +157,7 @@ def rollback(
     *,
     time: str,
     with_pushes: bool,
-    yes: bool,
-    dry_run: bool,
-    as_json: bool,
+    mode: Mode,
     storage_options: Mapping[str, str],
 ) -> None:
     """Take back the newest commit of the table at PATH, or roll back a write that did not finish.
@@ -164,20 +166,26 @@ def rollback(
     Example: holdfast commit rollback lake/trips --commit 20240131093000123
     """
     # Loaded here because it needs Arrow, which other commands must not wait for.
-    from holdfast.services.previews import preview_rollback
+    from holdfast.services.rollback.plan import plan_rollback_of
     from holdfast.services.targets import exact_instant
 
-    table, instant = opened(path, storage_options), exact_instant(time)
+    table = open_at(path, storage_options)
+    instant = exact_instant(table, time)
     try:
-        planned = preview_rollback(table, instant)
+        plan_rollback_of(table, instant)
     except UnknownInstant:
         # It is gone already; its pushes may not be, if the command died in between.
         left = plan_reverts(table) if with_pushes else []
         if not any(push.instant == instant for plan in left if plan.reverted for push in plan.pushes):
             raise
-        run_reverts(table, left, yes=yes, dry_run=dry_run, as_json=as_json, document=NOTHING_ROLLED_BACK)
+        run_reverts(table, left, mode=mode, document=NOTHING_ROLLED_BACK)
     else:
-        run_rollback(table, planned, with_pushes=with_pushes, yes=yes, dry_run=dry_run, as_json=as_json)
+        run_rollback(
+            table,
+            lambda: plan_rollback_of(table, instant),
+            with_pushes=with_pushes,
+            mode=mode,
+        )
 
 
 def _stats(record: CommitRecord) -> Iterable[WriteStat]:

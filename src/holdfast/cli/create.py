@@ -6,7 +6,7 @@ import click
 
 from holdfast.cli.arguments import names, pairs, table_command
 from holdfast.cli.output import print_json, print_line
-from holdfast.config.table import TableType
+from holdfast.config.choices import TableType
 from holdfast.lake import create_table
 
 

@@ -68,8 +68,8 @@ def printable(text: str) -> str:
     """The text with control characters spelled out: stored names must not steer a terminal."""
     if text.isprintable():
         return text
-    return "".join(char if char.isprintable() else _spelled(char) for char in text)
+    return "".join(char if char.isprintable() else _spell(char) for char in text)
 
 
-def _spelled(char: str) -> str:
+def _spell(char: str) -> str:
     return char.encode("unicode_escape").decode("ascii")

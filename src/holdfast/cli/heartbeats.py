@@ -4,10 +4,12 @@ from collections.abc import Mapping
 
 import click
 
-from holdfast.cli.arguments import opened, table_command
-from holdfast.cli.output import print_json, print_line, print_table
+from holdfast.cli.arguments import table_command
+from holdfast.cli.output import show as show_document
 from holdfast.concurrency.heartbeats import HeartbeatStatus
 from holdfast.concurrency.heartbeats import heartbeats as all_heartbeats
+from holdfast.services.documents import Document, Line, Rows
+from holdfast.table.opened import open_at
 
 _HEADER = ("Instant", "Owner", "Age in seconds", "State")
 
@@ -28,13 +30,10 @@ def show(path: str, *, as_json: bool, storage_options: Mapping[str, str]) -> Non
     \b
     Example: holdfast heartbeats show lake/trips
     """
-    found = all_heartbeats(opened(path, storage_options))
-    if as_json:
-        print_json({"heartbeats": [_document(status) for status in found]})
-    elif found:
-        print_table(_HEADER, [_row(status) for status in found])
-    else:
-        print_line("no heartbeats")
+    found = all_heartbeats(open_at(path, storage_options))
+    block = Rows(_HEADER, [_row(status) for status in found]) if found else Line("no heartbeats")
+    fields = {"heartbeats": [_document(status) for status in found]}
+    show_document(Document((block,), fields), as_json=as_json)
 
 
 def _row(status: HeartbeatStatus) -> tuple[object, ...]:

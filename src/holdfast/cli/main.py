@@ -10,8 +10,9 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Sequence
-from contextlib import suppress
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
 import click
@@ -23,6 +24,7 @@ from holdfast.cli.arguments import DEBUG, PATH
 from holdfast.cli.cleans import clean, cleans
 from holdfast.cli.commits import commit, commits
 from holdfast.cli.create import create
+from holdfast.cli.drop import drop
 from holdfast.cli.failures import DONE, FAILED, INTERRUPTED, WRONG_USAGE, exit_code, one_line, printable
 from holdfast.cli.fsview import fsview
 from holdfast.cli.heartbeats import heartbeats
@@ -38,6 +40,7 @@ from holdfast.cli.show import show
 from holdfast.cli.timeline import timeline
 from holdfast.cli.verify import repair, verify
 from holdfast.cli.write import write
+from holdfast.errors import OptionsIgnored
 
 _NAME = "holdfast"
 _COMPLETION = "_HOLDFAST_COMPLETE"
@@ -63,7 +66,7 @@ class Program(click.Group):
     def _run(self, arguments: list[str], extra: dict[str, Any]) -> int:
         context: click.Context | None = None
         try:
-            with self.make_context(_NAME, arguments, **extra) as context:
+            with _warnings_as_lines(), self.make_context(_NAME, arguments, **extra) as context:
                 self.invoke(context)
                 sys.stdout.flush()
         except click.exceptions.Exit as leaving:
@@ -75,9 +78,9 @@ class Program(click.Group):
             _complain(_usage(error))
             return error.exit_code
         except click.Abort as error:
-            return _stopped(is_interrupt=isinstance(error.__context__, KeyboardInterrupt))
+            return _say_stopped(is_interrupt=isinstance(error.__context__, KeyboardInterrupt))
         except KeyboardInterrupt:
-            return _stopped(is_interrupt=True)
+            return _say_stopped(is_interrupt=True)
         except BrokenPipeError:
             _forget_stdout()
             return FAILED
@@ -121,6 +124,7 @@ for _command in (
     heartbeats,
     verify,
     repair,
+    drop,
     run,
     serve,
     push,
@@ -147,6 +151,26 @@ def _prepare_streams() -> None:
         log.addHandler(logging.NullHandler())
 
 
+@contextmanager
+def _warnings_as_lines() -> Iterator[None]:
+    """Show the library's warnings as lines to standard error, each once."""
+    shown: set[str] = set()
+
+    def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        text = str(message)
+        if not issubclass(category, OptionsIgnored):
+            elsewhere(message, category, *place, **more)
+        elif text not in shown:
+            shown.add(text)
+            _complain(f"warning: {text}")
+
+    with warnings.catch_warnings():
+        elsewhere = warnings.showwarning
+        warnings.simplefilter("always", OptionsIgnored)
+        warnings.showwarning = show
+        yield
+
+
 def _usage(error: click.ClickException) -> str:
     message = " ".join(error.format_message().rstrip(".").split())
     if isinstance(error, click.UsageError):
@@ -154,7 +178,7 @@ def _usage(error: click.ClickException) -> str:
     return message
 
 
-def _stopped(*, is_interrupt: bool) -> int:
+def _say_stopped(*, is_interrupt: bool) -> int:
     _complain("interrupted" if is_interrupt else "declined, nothing was changed")
     return INTERRUPTED if is_interrupt else FAILED
 

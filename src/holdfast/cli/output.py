@@ -9,13 +9,13 @@ import json
 import sys
 import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import click
 
 from holdfast.cli.failures import printable
 from holdfast.host import Liveness
 from holdfast.model.instant import State
+from holdfast.services.documents import Bytes, Document, Facts, Line, Rows, Warned
 
 # Rich takes about a millisecond per row; a long timeline must not wait for it.
 _RICH_ROWS_MAX = 200
@@ -30,21 +30,25 @@ _STYLES: dict[object, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Bytes:
-    """A size, shown in the unit that people would choose."""
+def show(document: Document, *, as_json: bool) -> None:
+    """The whole document for programs, or its blocks for people."""
+    if as_json:
+        print_json(document.fields)
+    else:
+        draw(document)
 
-    count: int
 
-    def __str__(self) -> str:
-        if self.count < 1024:
-            return f"{self.count} B"
-        scaled = float(self.count)
-        for unit in ("KB", "MB", "GB", "TB"):
-            scaled /= 1024
-            if scaled < 1024:
-                return f"{scaled:.1f} {unit}"
-        return f"{scaled / 1024:.1f} PB"
+def draw(document: Document) -> None:
+    for block in document.blocks:
+        match block:
+            case Line(text):
+                print_line(text)
+            case Warned(text):
+                print_warning(text)
+            case Facts(facts):
+                print_facts(facts)
+            case Rows(header, rows):
+                print_table(header, rows)
 
 
 def print_json(document: object) -> None:
@@ -76,17 +80,6 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None
         _print_plain(header, rows, right=right)
 
 
-def iso(moment: dt.datetime | None) -> str | None:
-    """A moment as programs read it."""
-    if moment is None:
-        return None
-    return moment.astimezone(dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
 def _text(value: object) -> str:
     if value is None:
         return "-"
@@ -105,10 +98,10 @@ def _print_plain(header: Sequence[str], rows: Sequence[Sequence[object]], *, rig
     lines = [list(header), *([_text(value) for value in row] for row in rows)]
     widths = [max(_width(line[at]) for line in lines) for at in range(len(header))]
     lines.insert(1, ["-" * width for width in widths])
-    click.echo("\n".join("  ".join(map(_padded, line, widths, right)).rstrip() for line in lines))
+    click.echo("\n".join("  ".join(map(_pad, line, widths, right)).rstrip() for line in lines))
 
 
-def _padded(text: str, width: int, is_right: bool) -> str:
+def _pad(text: str, width: int, is_right: bool) -> str:
     blanks = " " * (width - _width(text))
     return blanks + text if is_right else text + blanks
 

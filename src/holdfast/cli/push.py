@@ -7,14 +7,16 @@ from typing import Any, TypeVar
 
 import click
 
-from holdfast.cli.arguments import ask, asking, opened, remember_debug
-from holdfast.cli.output import Bytes, counted, print_facts, print_json, print_line, print_table
+from holdfast.cli.arguments import Mode, ask, asking, remember_debug
+from holdfast.cli.output import print_facts, print_json, print_line, print_table
 from holdfast.cli.push_run import push_run
 from holdfast.cli.with_pushes import run_reverts
 from holdfast.errors import InvalidRequest
-from holdfast.jobs.published import plan_reverts
-from holdfast.jobs.service import DEFAULT_CONTROLLER, ServiceClient, segments_path
+from holdfast.jobs.lake_pushes import plan_reverts
+from holdfast.jobs.service_client import DEFAULT_CONTROLLER, ServiceClient, segments_path
 from holdfast.model.pushes import source_text
+from holdfast.services.documents import Bytes, quantity
+from holdfast.table.opened import open_at
 
 Function = TypeVar("Function", bound=Callable[..., None])
 
@@ -94,10 +96,8 @@ def revert(
     entry_id: str | None,
     force: bool,
     from_lake: str | None,
-    yes: bool,
-    dry_run: bool,
     controller: str,
-    as_json: bool,
+    mode: Mode,
 ) -> None:
     """Take a push to TABLE back: queries see what it replaced.
 
@@ -113,26 +113,33 @@ def revert(
             raise InvalidRequest(
                 "--from-lake chooses the pushes by itself", hint="leave out --entry and --force"
             )
-        lake = opened(from_lake, {})
+        lake = open_at(from_lake, {})
         typed = f"{table.removesuffix(f'_{_TYPE}')}_{_TYPE}"
         plans = plan_reverts(lake, table=typed, controller=controller)
-        if not plans and not as_json:
+        if not plans and not mode.as_json:
             print_line(f"nothing that {from_lake} has taken back was pushed to {table}")
-        run_reverts(lake, plans, yes=yes, dry_run=dry_run, as_json=as_json)
+        run_reverts(lake, plans, mode=mode)
         return
     client = ServiceClient(controller)
     chosen = entry_id or _newest_completed(client, table)
     path = segments_path(table, "revertReplaceSegments")
     call = partial(client.post, path, type=_TYPE, segmentLineageEntryId=chosen, forceRevert=force)
     plan = call(dryRun=True)
-    if not as_json:
+    if not mode.as_json:
         _print_plan(chosen, plan)
     answer: dict[str, Any] | None = None
-    if not dry_run:
-        ask(f"Revert {chosen}?", yes=yes)
+    if not mode.dry_run:
+        ask(f"Revert {chosen}?", yes=mode.yes)
         answer = call()
-    if as_json:
-        print_json({"dry_run": dry_run, "entry": chosen, "planned": plan["changes"], "reverted": not dry_run})
+    if mode.as_json:
+        print_json(
+            {
+                "dry_run": mode.dry_run,
+                "entry": chosen,
+                "planned": plan["changes"],
+                "reverted": not mode.dry_run,
+            }
+        )
     elif answer is not None:
         print_line(f"{'had been reverted before' if answer.get('alreadyReverted') else 'reverted'}: {chosen}")
 
@@ -152,9 +159,9 @@ def _print_plan(entry_id: str, plan: dict[str, Any]) -> None:
     print_facts(
         [
             ("entry", entry_id),
-            ("queries will see", counted(len(changes["shown"]), "segment") + " again"),
-            ("and no longer", counted(len(changes["hidden"]) + len(changes["removed"]), "segment")),
-            ("of these go for good", counted(len(changes["removed"]), "segment")),
+            ("queries will see", quantity(len(changes["shown"]), "segment") + " again"),
+            ("and no longer", quantity(len(changes["hidden"]) + len(changes["removed"]), "segment")),
+            ("of these go for good", quantity(len(changes["removed"]), "segment")),
             ("bytes freed", Bytes(changes["bytesFreed"])),
         ]
     )

@@ -9,12 +9,13 @@ import click
 import msgspec
 
 from holdfast.cli.arguments import pairs, remember_debug
-from holdfast.cli.output import Bytes, counted, print_facts, print_json, print_table, print_warning
+from holdfast.cli.output import print_facts, print_json, print_table, print_warning
 from holdfast.cli.progress import stage_bars
 from holdfast.model.pushes import source_text
+from holdfast.services.documents import Bytes, quantity
 
 if TYPE_CHECKING:
-    from holdfast.jobs.push_plan import PushPlan
+    from holdfast.jobs.push.plan import PushPlan
     from holdfast.jobs.reports import PushReport
 
 _GATES_HEADER = ("Gate", "Expected", "Found")
@@ -44,7 +45,7 @@ def push_run(job: str, *, values: Mapping[str, str], master: str, dry_run: bool,
     """
     # Loaded here because Arrow is large, and most commands never need it.
     from holdfast.config.push_job import load_push_job
-    from holdfast.jobs.push import plan_push_job, run_push_job
+    from holdfast.jobs.push.run import plan_push_job, run_push_job
 
     found = load_push_job(job, values)
     if dry_run:
@@ -88,9 +89,9 @@ def _show_report(report: PushReport, *, as_json: bool) -> None:
 
 def _facts(report: PushReport) -> Iterator[tuple[str, object]]:
     yield "table", report.table
-    yield "pushed", f"{report.rows} rows in {counted(len(report.segments), 'segment')}"
+    yield "pushed", f"{report.rows} rows in {quantity(len(report.segments), 'segment')}"
     yield "size", Bytes(report.bytes)
-    yield "replaced", counted(len(report.replaced), "segment")
+    yield "replaced", quantity(len(report.replaced), "segment")
     if source_text(report.source):
         yield "from", source_text(report.source)
     yield "lineage entry", report.entry_id or None

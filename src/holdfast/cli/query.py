@@ -7,7 +7,7 @@ import click
 from holdfast.cli.arguments import remember_debug
 from holdfast.cli.output import print_json, print_line, print_table
 from holdfast.errors import HoldfastError, InvalidRequest, StorageUnavailable, TableNotFound
-from holdfast.jobs.service import DEFAULT_BROKER, ServiceClient
+from holdfast.jobs.service_client import DEFAULT_BROKER, ServiceClient
 
 _ERRORS: dict[int, type[HoldfastError]] = {
     **dict.fromkeys((100, 150, 180, 700, 710, 720), InvalidRequest),

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.arguments import limit_option, names, opened, table_command
-from holdfast.cli.output import counted, print_json, print_line, print_table
+from holdfast.cli.arguments import limit_option, names, table_command
+from holdfast.cli.output import print_json, print_line, print_table
+from holdfast.services.documents import quantity
+from holdfast.table.opened import open_at
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,7 +25,9 @@ _ROWS_FOR_PEOPLE = 20
 
 @click.command
 @table_command
-@click.option("--as-of", metavar="T", help="An instant, or a date and time in UTC.")
+@click.option(
+    "--as-of", metavar="T", help="An instant, or a time: on the table's clock unless it has a zone."
+)
 @click.option("--since", metavar="T", help="Only rows that commits after T wrote.")
 @click.option("--until", metavar="T", help="With --since: and up to this T, as the rows were then.")
 @click.option(
@@ -48,7 +52,8 @@ def read(
     """Read the table at PATH, now or as of an instant, or what changed since one.
 
     Changed rows come with the commit that wrote them; deleted ones are not reported.
-    A .json file gets one object per line. An existing file is replaced.
+    A .json file gets one object per line. An existing file is replaced. A file gets the newest commit that
+    no older write can change any more.
 
     \b
     Example: holdfast read lake/trips --columns city,fare --as-of 2024-01-31T09:30:00 --limit 5
@@ -60,11 +65,13 @@ def read(
     _check_range(since, until, is_snapshot=as_of is not None or read_optimized)
     if target is not None:
         check_target(target)
-    table = opened(path, storage_options)
+    table = open_at(path, storage_options)
     if since is None:
-        found = _snapshot_rows(table, as_of, columns, read_optimized=read_optimized)
+        # A file is kept, and compared with others: its rows are those of a commit that stays as it is.
+        named = as_of if as_of is not None or target is None else _find_settled_commit(table)
+        found = _snapshot_rows(table, named, columns, read_optimized=read_optimized)
     else:
-        found = _changed_rows(table, since, until, columns)
+        found = _rows_since(table, since, until, columns)
     schema = found.schema
     is_for_people = target is None and not as_json
     wanted = _ROWS_FOR_PEOPLE if is_for_people and limit is None else limit
@@ -75,7 +82,7 @@ def read(
         if as_json:
             print_json({"file": target, "rows": rows, "bytes": size})
         else:
-            print_line(f"wrote {counted(rows, 'row')} to {target}")
+            print_line(f"wrote {quantity(rows, 'row')} to {target}")
     elif as_json:
         documents = [document for part in parts for document in row_documents(part)]
         print_json({"columns": schema.names, "rows": documents})
@@ -99,18 +106,26 @@ def _check_range(since: str | None, until: str | None, *, is_snapshot: bool) -> 
         raise click.UsageError("--since goes with neither --as-of nor --read-optimized")
 
 
+def _find_settled_commit(table: OpenTable) -> str | None:
+    """The newest commit that no older write can change any more; None if there is no commit."""
+    from holdfast.table.settled import await_settled_commit
+
+    commit = await_settled_commit(table).commit
+    return None if commit is None else commit.time
+
+
 def _snapshot_rows(
     table: OpenTable, as_of: str | None, columns: Sequence[str], *, read_optimized: bool
 ) -> _Rows:
-    from holdfast.read.arrow_rows import count_rows, each_rows, selected_schema
+    from holdfast.read.arrow_rows import count_rows, each_rows, select_schema
     from holdfast.read.snapshot import snapshot
 
     found = snapshot(table, as_of=as_of, read_optimized=read_optimized)
-    schema = selected_schema(found.schema, columns=columns or None, meta_columns=False)
+    schema = select_schema(found.schema, columns=columns or None, meta_columns=False)
     return _Rows(schema, each_rows(table.store, found, schema), partial(count_rows, table.store, found))
 
 
-def _changed_rows(table: OpenTable, since: str, until: str | None, columns: Sequence[str]) -> _Rows:
+def _rows_since(table: OpenTable, since: str, until: str | None, columns: Sequence[str]) -> _Rows:
     from holdfast.read.changes import change_schema, changes, count_changes, each_change
 
     found = changes(table, since=since, until=until)
@@ -137,6 +152,6 @@ def _print_rows(header: Sequence[str], documents: Sequence[Mapping[str, object]]
     if documents:
         print_table(header, [[cell(document[name]) for name in header] for document in documents])
     if total > len(documents):
-        print_line(f"{counted(total - len(documents), 'more row')}; --limit shows more")
+        print_line(f"{quantity(total - len(documents), 'more row')}; --limit shows more")
     else:
-        print_line(counted(total, "row"))
+        print_line(quantity(total, "row"))

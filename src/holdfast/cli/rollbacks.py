@@ -1,25 +1,20 @@
 """`holdfast rollbacks`: what was rolled back, and rolling back what dead writers left."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
 
 import click
 
-from holdfast.cli.arguments import archive_of, archived_option, ask, asking, opened, table_command
-from holdfast.cli.output import counted, print_json, print_line, print_table
-from holdfast.concurrency.heartbeats import heartbeats
-from holdfast.config.write import FailedWritesPolicy
-from holdfast.model.instant import Instant
+from holdfast.cli.arguments import Mode, archive_of, asking, include_archived_option, table_command
+from holdfast.cli.output import show as show_document
+from holdfast.cli.plans import carry_out
 from holdfast.model.reports import RollbackReport
 from holdfast.read.history import RollbackRecord, rollback_records
-from holdfast.services.rollback import (
-    FailedWrite,
-    failed_writes,
-    plan_rollback,
-    roll_back_failed_writes,
-    sort_out,
-)
-from holdfast.table.opened import OpenTable
+from holdfast.services.documents import Document, Line, Rows, quantity
+from holdfast.services.presentation import show_recovery_plan, show_rollbacks, show_vanishing
+from holdfast.services.rehearsals import Rehearsed, rehearse
+from holdfast.services.rollback.recovery import RecoveryPlan, execute_recovery, plan_recovery
+from holdfast.services.rollback.rollback import roll_back_failed_writes
+from holdfast.table.opened import open_at
 from holdfast.timeline.timeline import load_timeline
 
 _ROLLBACKS = (
@@ -29,27 +24,6 @@ _ROLLBACKS = (
     "Time taken in millis",
     "Total Partitions",
 )
-_PLANNED = ("Instant", "Action", "Owner", "Files")
-_FILES_SHOWN = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Doomed:
-    """A failed write and the files that would go with it."""
-
-    write: FailedWrite
-    files: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a run would do."""
-
-    doomed: tuple[Doomed, ...]
-    running: tuple[FailedWrite, ...]
-    """Writes that may be running; they are left alone."""
-    unpublished: tuple[Instant, ...]
-    """Commits that are decided and not yet visible; they are made so."""
 
 
 @click.group
@@ -59,30 +33,27 @@ def rollbacks() -> None:
 
 @rollbacks.command("show")
 @table_command
-@archived_option
+@include_archived_option
 def show(path: str, *, archived: bool, as_json: bool, storage_options: Mapping[str, str]) -> None:
     """Show the completed rollbacks of the table at PATH, newest first.
 
     \b
     Example: holdfast rollbacks show lake/trips
     """
-    table = opened(path, storage_options)
+    table = open_at(path, storage_options)
     archive = archive_of(table, archived=archived)
     records = rollback_records(table, load_timeline(table.store), archived=archive)
     rows = [row for record in records for row in _rows(record)]
-    if as_json:
-        keys = ("instant", "rolled_back", "total_files_deleted", "took_ms", "total_partitions")
-        print_json({"rollbacks": [dict(zip(keys, row, strict=True)) for row in rows]})
-    elif rows:
-        print_table(_ROLLBACKS, rows)
-    else:
-        print_line("no rollbacks")
+    keys = ("instant", "rolled_back", "total_files_deleted", "took_ms", "total_partitions")
+    block = Rows(_ROLLBACKS, rows) if rows else Line("no rollbacks")
+    fields = {"rollbacks": [dict(zip(keys, row, strict=True)) for row in rows]}
+    show_document(Document((block,), fields), as_json=as_json)
 
 
 @rollbacks.command("run")
 @table_command
 @asking
-def run(path: str, *, yes: bool, dry_run: bool, as_json: bool, storage_options: Mapping[str, str]) -> None:
+def run(path: str, *, mode: Mode, storage_options: Mapping[str, str]) -> None:
     """Roll back the failed writes of the table at PATH now, instead of at the next write.
 
     Writes whose process is alive, or that admit others and whose heartbeat has
@@ -92,85 +63,22 @@ def run(path: str, *, yes: bool, dry_run: bool, as_json: bool, storage_options: 
     \b
     Example: holdfast rollbacks run lake/trips --dry-run
     """
-    table = opened(path, storage_options)
-    plan = _plan(table)
-    if not as_json:
-        _print_plan(plan)
-    reports: tuple[RollbackReport, ...] = ()
-    if not dry_run:
-        if plan.doomed:
-            ask(f"Roll back {counted(len(plan.doomed), 'failed write')}?", yes=yes)
-        reports = roll_back_failed_writes(table)
-    if as_json:
-        print_json(_document(plan, reports, is_dry_run=dry_run))
-    else:
-        print_reports(reports)
+    table = open_at(path, storage_options)
 
+    def make() -> tuple[RecoveryPlan, Rehearsed[tuple[RollbackReport, ...]] | None]:
+        rehearsed = rehearse(table, roll_back_failed_writes) if mode.lists_files else None
+        return plan_recovery(table), rehearsed
 
-def print_reports(reports: Sequence[RollbackReport]) -> None:
-    for report in reports:
-        files = counted(len(report.deleted), "file")
-        print_line(f"rolled back {report.action} {report.rolled_back} with {report.instant}, {files} deleted")
-
-
-def report_document(report: RollbackReport) -> dict[str, object]:
-    return asdict(report)
-
-
-def _plan(table: OpenTable) -> Plan:
-    timeline, state = load_timeline(table.store), table.ledger.read()
-    statuses = {status.instant: status for status in heartbeats(table)}
-    failed = failed_writes(table, timeline, state)
-    abandoned, left = sort_out(table, failed, statuses, policy=FailedWritesPolicy.EAGER)
-    return Plan(
-        doomed=tuple(
-            Doomed(
-                write,
-                tuple(file for request in plan_rollback(table, write).requests for file in request.files),
-            )
-            for write in abandoned
+    carry_out(
+        make,
+        lambda made: execute_recovery(table, made[0]),
+        show_plan=lambda made: show_recovery_plan(made[0]) + show_vanishing(made[1]),
+        question=lambda made: (
+            f"Roll back {quantity(len(made[0].doomed), 'failed write')}?" if made[0].doomed else ""
         ),
-        running=left,
-        unpublished=tuple(instant for instant in timeline.pending_writes if instant.time in state.committed),
+        show_report=lambda _, reports: show_rollbacks(reports or ()),
+        mode=mode,
     )
-
-
-def _print_plan(plan: Plan) -> None:
-    for write in plan.running:
-        owner = write.owner or "another program"
-        print_line(f"left alone: {write.action} {write.time}, may still be written by {owner}")
-    for instant in plan.unpublished:
-        print_line(f"to be shown: {instant.action} {instant.time}, committed by a writer that died")
-    if not plan.doomed:
-        print_line("nothing to roll back")
-        return
-    print_table(
-        _PLANNED,
-        [(one.write.time, one.write.action, one.write.owner, len(one.files)) for one in plan.doomed],
-    )
-    files = [file for one in plan.doomed for file in one.files]
-    for file in files[:_FILES_SHOWN]:
-        print_line(f"to be deleted: {file}")
-    if len(files) > _FILES_SHOWN:
-        print_line(f"and {counted(len(files) - _FILES_SHOWN, 'more file')}; --json lists all")
-
-
-def _document(plan: Plan, reports: Sequence[RollbackReport], *, is_dry_run: bool) -> dict[str, object]:
-    return {
-        "dry_run": is_dry_run,
-        "planned": [_write_document(one.write) | {"files": one.files} for one in plan.doomed],
-        "running": [_write_document(write) for write in plan.running],
-        "unpublished": [instant.time for instant in plan.unpublished],
-        "rolled_back": [report_document(report) for report in reports],
-    }
-
-
-def _write_document(write: FailedWrite) -> dict[str, object]:
-    return {
-        "instant": write.time,
-        "action": write.action,
-        "owner": None if write.owner is None else str(write.owner),
-    }
 
 
 def _rows(record: RollbackRecord) -> list[tuple[object, ...]]:

@@ -16,10 +16,11 @@ import msgspec
 
 from holdfast.cli.arguments import DEBUG, remember_debug
 from holdfast.cli.failures import DONE, exit_code, one_line, printable
-from holdfast.cli.output import Bytes, counted, print_facts, print_json, print_line, print_warning
+from holdfast.cli.output import draw, print_facts, print_json, print_line, print_warning
 from holdfast.cli.progress import stage_bars
-from holdfast.cli.rollbacks import print_reports
 from holdfast.clock import SystemClock
+from holdfast.services.documents import Bytes, Document, quantity
+from holdfast.services.presentation import rollback_lines
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,7 +77,7 @@ def run(
     if seconds is None:
         run_once()
         return
-    from holdfast.jobs.sessions import spark_session
+    from holdfast.jobs.process import spark_session
 
     # Before the signals are ours: Spark's driver takes SIGINT for itself when it starts.
     session = spark_session(f"holdfast run {found.name}", master)
@@ -92,15 +93,15 @@ def _run_every(seconds: float, run_once: Callable[[], None]) -> int:
     code = DONE
     with _signals(stopped), suppress(KeyboardInterrupt):
         while True:
-            began_ms = clock.elapsed_ms()
-            code = _tried(run_once, is_debug=is_debug)
-            took = (clock.elapsed_ms() - began_ms) / 1000
+            began_ms = clock.monotonic_ms()
+            code = _try_run(run_once, is_debug=is_debug)
+            took = (clock.monotonic_ms() - began_ms) / 1000
             if stopped.wait(max(0.0, seconds - took)):
                 break
     return code
 
 
-def _tried(run_once: Callable[[], None], *, is_debug: bool) -> int:
+def _try_run(run_once: Callable[[], None], *, is_debug: bool) -> int:
     try:
         run_once()
         sys.stdout.flush()
@@ -141,7 +142,7 @@ def _show_plan(plan: PipelinePlan, *, as_json: bool) -> None:
             ("pipeline", plan.name),
             ("table", "will be created" if plan.creates_table else "is there"),
             ("new files", f"{len(plan.files)}, {Bytes(plan.size_bytes)}"),
-            ("left to later runs", counted(plan.files_left, "file")),
+            ("left to later runs", quantity(plan.files_left, "file")),
             ("to be pushed", plan.push or "nothing yet"),
         ]
     )
@@ -157,7 +158,7 @@ def _show_report(report: PipelineReport, *, as_json: bool) -> None:
         return
     commits = _commits(report)
     for commit in commits:
-        print_reports(commit.rolled_back)
+        draw(Document(rollback_lines(commit.rolled_back)))
     print_facts(_facts(report, commits))
     for commit in commits:
         for problem in commit.post_commit_errors:
@@ -169,7 +170,7 @@ def _show_report(report: PipelineReport, *, as_json: bool) -> None:
 def _facts(report: PipelineReport, commits: list[Commit]) -> Iterator[tuple[str, object]]:
     yield "pipeline", report.name
     if report.files or not commits:
-        left = f", {counted(report.files_left, 'file')} left" if report.files_left else ""
+        left = f", {quantity(report.files_left, 'file')} left" if report.files_left else ""
         yield "new files", f"{len(report.files)}{left}"
     if commits:
         yield "commit", ", ".join(commit.instant for commit in commits)
@@ -186,9 +187,9 @@ def _facts(report: PipelineReport, commits: list[Commit]) -> Iterator[tuple[str,
     else:
         yield "commit", "nothing new"
     if report.clean is not None:
-        yield "cleaned", f"{counted(len(report.clean.deleted), 'file')}, {Bytes(report.clean.bytes_freed)}"
+        yield "cleaned", f"{quantity(len(report.clean.deleted), 'file')}, {Bytes(report.clean.bytes_freed)}"
     if report.push is not None:
-        yield "pushed", f"{report.push.rows} rows in {counted(len(report.push.segments), 'segment')}"
+        yield "pushed", f"{report.push.rows} rows in {quantity(len(report.push.segments), 'segment')}"
         yield "gates passed", len(report.push.gates)
         yield "lineage entry", report.push.entry_id or None
     yield "seconds", ", ".join(f"{stage} {took:.1f}" for stage, took in report.seconds.items())

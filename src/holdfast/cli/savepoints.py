@@ -1,20 +1,21 @@
 """`holdfast savepoints` and `holdfast savepoint`: commits whose files stay."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
 
 import click
 
-from holdfast.cli.arguments import ask, asking, opened, table_command
-from holdfast.cli.output import counted, iso, print_json, print_line, print_table
+from holdfast.cli.arguments import Mode, asking, table_command
+from holdfast.cli.output import show as show_document
+from holdfast.cli.plans import carry_out
 from holdfast.cli.restore import run_restore
 from holdfast.cli.with_pushes import with_pushes_option
 from holdfast.errors import UnknownInstant
 from holdfast.model.reports import Savepoint
 from holdfast.read.savepoints import savepoints as all_savepoints
-from holdfast.table.opened import OpenTable
-
-_HEADER = ("SavepointTime", "User", "Comments", "Created (UTC)", "Files", "Partitions")
+from holdfast.services.documents import Document, Line, quantity
+from holdfast.services.presentation import savepoint_fields, show_savepoint, show_savepoints, show_vanishing
+from holdfast.services.rehearsals import Rehearsed, rehearse
+from holdfast.table.opened import OpenTable, open_at
 
 
 @click.group
@@ -35,13 +36,8 @@ def show(path: str, *, as_json: bool, storage_options: Mapping[str, str]) -> Non
     \b
     Example: holdfast savepoints show lake/trips
     """
-    found = all_savepoints(opened(path, storage_options))[::-1]
-    if as_json:
-        print_json({"savepoints": [_document(one) for one in found]})
-    elif found:
-        print_table(_HEADER, [_row(one) for one in found])
-    else:
-        print_line("no savepoints")
+    found = all_savepoints(open_at(path, storage_options))[::-1]
+    show_document(show_savepoints(found), as_json=as_json)
 
 
 @savepoint.command("create")
@@ -66,38 +62,39 @@ def create(
     # Loaded here because it needs Arrow, which other commands must not wait for.
     from holdfast.services.savepoints import create_savepoint
 
-    made = create_savepoint(opened(path, storage_options), time, user=user, comment=comments)
-    if as_json:
-        print_json(_document(made))
-    else:
-        print_line(f"savepointed {made.instant}, {counted(made.files, 'file')} kept")
+    made = create_savepoint(open_at(path, storage_options), time, user=user, comment=comments)
+    line = Line(f"savepointed {made.instant}, {quantity(made.files, 'file')} kept")
+    show_document(Document((line,), savepoint_fields(made)), as_json=as_json)
 
 
 @savepoint.command("delete")
 @table_command
 @click.option("--commit", "time", required=True, metavar="T", help="The savepointed commit's time.")
 @asking
-def delete(
-    path: str, *, time: str, yes: bool, dry_run: bool, as_json: bool, storage_options: Mapping[str, str]
-) -> None:
+def delete(path: str, *, time: str, mode: Mode, storage_options: Mapping[str, str]) -> None:
     """Delete a savepoint of the table at PATH; the next clean may remove its files.
 
     \b
     Example: holdfast savepoint delete lake/trips --commit 20240131093000123
     """
-    from holdfast.services.savepoints import delete_savepoint
+    from holdfast.services.savepoints import delete_savepoint, execute_deletion
 
-    table = opened(path, storage_options)
-    found = _find(table, time)
-    if not as_json:
-        print_table(_HEADER, [_row(found)])
-    if not dry_run:
-        ask(f"Delete the savepoint of {found.instant}?", yes=yes)
-        delete_savepoint(table, found.instant)
-    if as_json:
-        print_json({"dry_run": dry_run, "savepoint": _document(found)})
-    elif not dry_run:
-        print_line(f"deleted the savepoint of {found.instant}")
+    table = open_at(path, storage_options)
+
+    def make() -> tuple[Savepoint, Rehearsed[None] | None]:
+        planned = _find(table, time)
+        is_shown = mode.lists_files
+        rehearsed = rehearse(table, lambda one: delete_savepoint(one, planned.instant)) if is_shown else None
+        return planned, rehearsed
+
+    carry_out(
+        make,
+        lambda made: execute_deletion(table, made[0]),
+        show_plan=lambda made: show_savepoint(made[0]) + show_vanishing(made[1]),
+        question=lambda made: f"Delete the savepoint of {made[0].instant}?",
+        show_report=lambda made, _: Document((Line(f"deleted the savepoint of {made[0].instant}"),)),
+        mode=mode,
+    )
 
 
 @savepoint.command("rollback")
@@ -110,9 +107,7 @@ def rollback(
     *,
     time: str,
     with_pushes: bool,
-    yes: bool,
-    dry_run: bool,
-    as_json: bool,
+    mode: Mode,
     storage_options: Mapping[str, str],
 ) -> None:
     """Take the table at PATH back to a savepoint; every younger commit is deleted.
@@ -120,9 +115,9 @@ def rollback(
     \b
     Example: holdfast savepoint rollback lake/trips --savepoint 20240131093000123
     """
-    table = opened(path, storage_options)
+    table = open_at(path, storage_options)
     target = _find(table, time).instant
-    run_restore(table, target, with_pushes=with_pushes, yes=yes, dry_run=dry_run, as_json=as_json)
+    run_restore(table, target, with_pushes=with_pushes, mode=mode)
 
 
 def _find(table: OpenTable, time: str) -> Savepoint:
@@ -132,11 +127,3 @@ def _find(table: OpenTable, time: str) -> Savepoint:
     raise UnknownInstant(
         "there is no savepoint of this commit", instant=time, hint="see holdfast savepoints show PATH"
     )
-
-
-def _row(one: Savepoint) -> tuple[object, ...]:
-    return one.instant, one.user, one.comment, one.created_at, one.files, len(one.partitions)
-
-
-def _document(one: Savepoint) -> dict[str, object]:
-    return asdict(one) | {"created_at": iso(one.created_at)}

@@ -42,13 +42,17 @@ def serve(*, config: str | None, check: bool, hash_secret: bool, log_level: str,
         _print_hash(as_json=as_json)
         return
     # Loaded here because other commands must not wait for the server's packages.
-    from holdfast.config.server_file import load_settings
-    from holdfast.push.metastore.open import shown_address
+    from holdfast.config.server import load_settings
+    from holdfast.push.metastore.open import display_address
     from holdfast.server.logs import write_events
     from holdfast.server.run import serving
+    from holdfast.server.secrets import check_hashes
+    from holdfast.server.tls import check_tls
 
     settings = load_settings(config)
     if check:
+        check_hashes(settings.users)
+        check_tls(settings.tls)
         print_json(_facts(settings)) if as_json else print_facts(_facts(settings).items())
         return
     write_events(sys.stderr, log_level)
@@ -58,7 +62,7 @@ def serve(*, config: str | None, check: bool, hash_secret: bool, log_level: str,
     with serving(settings) as running:
         where = {
             "controller": running.controller_url, "broker": running.broker_url,
-            "store": shown_address(settings.store), "deep_store": settings.deep_store,
+            "store": display_address(settings.store), "deep_store": settings.deep_store,
         }  # fmt: skip
         if as_json:
             print_json(where)
@@ -99,13 +103,13 @@ def _print_hash(*, as_json: bool) -> None:
 
 
 def _facts(settings: "ServerSettings") -> dict[str, object]:
-    from holdfast.push.metastore.open import shown_address
+    from holdfast.push.metastore.open import display_address
 
     return {
         "controller": f"{settings.controller.host}:{settings.controller.port}",
         "broker": f"{settings.broker.host}:{settings.broker.port}",
         "cluster": settings.cluster,
-        "store": shown_address(settings.store),
+        "store": display_address(settings.store),
         "deep_store": settings.deep_store,
         "engine": settings.engine,
         "users": ", ".join(user.name for user in settings.users) or "everybody on this machine",

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 import click
 
-from holdfast.cli.arguments import archive_of, archived_option, limit_option, opened, table_command
-from holdfast.cli.output import iso, print_json, print_line, print_table
+from holdfast.cli.arguments import archive_of, include_archived_option, limit_option, table_command
+from holdfast.cli.output import show as show_document
 from holdfast.model.instant import Action, Instant, InstantTime
 from holdfast.read.history import undone_by
-from holdfast.table.opened import OpenTable
+from holdfast.services.documents import Document, Line, Rows, iso
+from holdfast.table.opened import OpenTable, open_at
 from holdfast.timeline.archived import ArchivedTimeline
 from holdfast.timeline.timeline import load_timeline
 
@@ -47,7 +48,7 @@ def timeline() -> None:
 @timeline.command("show")
 @table_command
 @limit_option("Show only the newest N instants.")
-@archived_option
+@include_archived_option
 def show(
     path: str, *, limit: int | None, archived: bool, as_json: bool, storage_options: Mapping[str, str]
 ) -> None:
@@ -56,20 +57,18 @@ def show(
     \b
     Example: holdfast timeline show lake/trips --limit 10
     """
-    table = opened(path, storage_options)
+    table = open_at(path, storage_options)
     active = load_timeline(table.store)
     archive = archive_of(table, archived=archived)
     instants = list(reversed(archive.with_active(active).instants))[:limit]
-    shown = _shown(table, instants, active=frozenset(active.instants), archive=archive)
-    if as_json:
-        print_json({"instants": [_document(one) for one in shown]})
-    elif shown:
-        print_table(_HEADER, [_row(number, one) for number, one in enumerate(shown)])
-    else:
-        print_line("no instants yet")
+    shown = _add_notes(table, instants, active=frozenset(active.instants), archive=archive)
+    rows = [_row(number, one) for number, one in enumerate(shown)]
+    block = Rows(_HEADER, rows) if rows else Line("no instants yet")
+    fields = {"instants": [_document(one) for one in shown]}
+    show_document(Document((block,), fields), as_json=as_json)
 
 
-def _shown(
+def _add_notes(
     table: OpenTable, instants: list[Instant], *, active: frozenset[Instant], archive: ArchivedTimeline
 ) -> list[Shown]:
     """The instants with their notes. A rollback is newer than what it names, so it is among them."""

@@ -1,20 +1,20 @@
 """`--with-pushes`: what is served from the commits that a command takes back, and reverting that, too."""
 
-import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeVar
 
 import click
 
-from holdfast.cli.arguments import ask
-from holdfast.cli.output import iso, print_json, print_line, print_table, print_warning
+from holdfast.cli.arguments import Mode, ask
+from holdfast.cli.output import draw, show
 from holdfast.errors import HoldfastError
-from holdfast.jobs.published import RevertPlan, plan_reverts, revert
+from holdfast.jobs.lake_pushes import RevertPlan, plan_reverts, revert
 from holdfast.model.instant import InstantTime
 from holdfast.model.pushes import Push, newest_of_each_place, source_text
+from holdfast.services.documents import Document, Line, Rows, Warned, iso
+from holdfast.services.pushes import push_records, push_warnings, revert_command
 from holdfast.table.opened import OpenTable
-from holdfast.table.pushes import PushRecords, push_records
 
 Function = TypeVar("Function", bound=Callable[..., None])
 
@@ -44,8 +44,8 @@ class ServedCommits:
     def has_reverts(self) -> bool:
         return has_reverts(self._planned)
 
-    def print_plan(self) -> None:
-        _print(self._documents)
+    def show_plan(self) -> Document:
+        return Document(tuple(_rows(self._documents)))
 
     def revert(self) -> None:
         """Revert what is served of commits that are gone, once they are."""
@@ -56,21 +56,18 @@ class ServedCommits:
             plans = plan_reverts(self._table)
             _revert_all(self._table, plans)
         except HoldfastError as error:
-            commands = [_command(self._table, push) for push in newest_of_each_place(self._named)]
+            commands = [revert_command(self._table, push) for push in newest_of_each_place(self._named)]
             error.add_note(f"the commits are taken back, what is served is not: {'; '.join(commands)}")
             raise
         self._done = plans
 
-    def print_report(self) -> None:
-        _print_reverted(self._done)
-        for warning in self._warnings:
-            print_warning(warning)
-
-    def document(self, *, is_done: bool) -> dict[str, object]:
-        """What a command's document says about pushes."""
+    def show_report(self, *, is_done: bool) -> Document:
         reverted = [entry_id for plan in self._done for entry_id in plan.reverted]
         warnings = self._warnings if is_done else []
-        return {"pushes": self._documents, "reverted": reverted, "warnings": warnings}
+        return Document(
+            (*_revert_lines(self._done), *map(Warned, warnings)),
+            {"pushes": self._documents, "reverted": reverted, "warnings": warnings},
+        )
 
     @property
     def _documents(self) -> list[dict[str, object]]:
@@ -86,44 +83,28 @@ class ServedCommits:
         return push_warnings(self._table, self._records, {push.instant for push in self._named})
 
 
-def push_warnings(table: OpenTable, records: PushRecords, gone: Collection[InstantTime]) -> list[str]:
-    """What may be served although its commit is gone, as far as the lake table knows, and what to do."""
-    served = [push for push in newest_of_each_place(records.pushes) if push.instant in gone]
-    return [
-        *(f"{path} cannot be read: holdfast repair {_uri(table)} moves it away" for path in records.torn),
-        *(
-            f"{push.table} at {push.controller} shows rows that were taken back, unless that was reverted: "
-            f"{_command(table, push)}"
-            for push in served
-        ),
-    ]
-
-
 def run_reverts(
     table: OpenTable,
     plans: Sequence[RevertPlan],
     *,
-    yes: bool,
-    dry_run: bool,
-    as_json: bool,
+    mode: Mode,
     document: Mapping[str, object] = MappingProxyType({}),
 ) -> None:
     """Show what is reverted, ask, and revert. `document` is what else the command's document says."""
-    if not as_json:
-        _print(_documents(plans))
+    if not mode.as_json:
+        draw(Document(tuple(_rows(_documents(plans)))))
     reverted = [entry_id for plan in plans for entry_id in plan.reverted]
-    is_done = not dry_run and bool(reverted)
+    is_done = not mode.dry_run and bool(reverted)
     if is_done:
-        ask(f"Revert {', '.join(reverted)}?", yes=yes)
+        ask(f"Revert {', '.join(reverted)}?", yes=mode.yes)
         _revert_all(table, plans)
-    if as_json:
-        outcome = {"reverted": reverted if is_done else [], "warnings": _still_served(plans)}
-        print_json({"dry_run": dry_run, **document, "pushes": _documents(plans), **outcome})
-        return
-    if is_done:
-        _print_reverted(plans)
-    for warning in _still_served(plans):
-        print_warning(warning)
+    warnings = _still_served(plans)
+    outcome = {"reverted": reverted if is_done else [], "warnings": warnings}
+    fields = {"dry_run": mode.dry_run, **document, "pushes": _documents(plans), **outcome}
+    show(
+        Document((*_revert_lines(plans if is_done else ()), *map(Warned, warnings)), fields),
+        as_json=mode.as_json,
+    )
 
 
 def has_reverts(plans: Iterable[RevertPlan]) -> bool:
@@ -166,16 +147,17 @@ def _fate(plan: RevertPlan) -> str:
     return f"is reverted: queries see {source_text(shown['source']) or 'what was before'}"
 
 
-def _print(documents: Sequence[Mapping[str, object]]) -> None:
-    if documents:
-        keys = ("table", "controller", "entry", "instant", "then")
-        print_table(_HEADER, [tuple(one[key] for key in keys) for one in documents])
+def _rows(documents: Sequence[Mapping[str, object]]) -> list[Rows]:
+    keys = ("table", "controller", "entry", "instant", "then")
+    return [Rows(_HEADER, [tuple(one[key] for key in keys) for one in documents])] if documents else []
 
 
-def _print_reverted(plans: Iterable[RevertPlan]) -> None:
-    for plan in plans:
-        for entry_id in plan.reverted:
-            print_line(f"reverted push {entry_id} of {plan.table} at {plan.controller}")
+def _revert_lines(plans: Iterable[RevertPlan]) -> list[Line]:
+    return [
+        Line(f"reverted push {entry_id} of {plan.table} at {plan.controller}")
+        for plan in plans
+        for entry_id in plan.reverted
+    ]
 
 
 def _still_served(plans: Iterable[RevertPlan]) -> list[str]:
@@ -184,12 +166,3 @@ def _still_served(plans: Iterable[RevertPlan]) -> list[str]:
         for plan in plans
         for entry_id in plan.steps.still_served
     ]
-
-
-def _command(table: OpenTable, push: Push) -> str:
-    name = push.table.removesuffix("_OFFLINE")
-    return f"holdfast push revert {name} --from-lake {_uri(table)} --controller {push.controller}"
-
-
-def _uri(table: OpenTable) -> str:
-    return shlex.quote(table.location.uri)

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.arguments import pairs, table_command
-from holdfast.cli.output import Bytes, counted, print_facts, print_json, print_warning
+from holdfast.cli.output import draw, print_facts, print_json, print_line, print_warning
 from holdfast.cli.progress import spinner
-from holdfast.cli.rollbacks import print_reports
+from holdfast.config.choices import Operation
 from holdfast.config.write import WriteSettings
 from holdfast.errors import InvalidRequest
-from holdfast.jobs.sessions import spark_session
-from holdfast.lake import open_table
+from holdfast.jobs.process import spark_session
+from holdfast.lake import open_table, write_rows
+from holdfast.services.documents import Bytes, Document, quantity
+from holdfast.services.presentation import rollback_lines
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -116,7 +118,7 @@ def write(
         raise click.UsageError("--partition belongs to --operation delete_partitions, which needs it")
     if bool(files) != (operation != _DELETE_PARTITIONS):
         raise click.UsageError("--from names the files to write, which all but delete_partitions need")
-    sources = [_checked(file) for file in files]
+    sources = [_check_source(file) for file in files]
     kind = file_format or (_format_of(files) if files else "")
     WriteSettings.from_options(options)
     table = open_table(path, storage_options=storage_options)
@@ -128,14 +130,14 @@ def write(
         else:
             is_partial = operation == "delete"
             frame = _frame(master, sources, kind=kind, schema=schema, header=header, is_partial=is_partial)
-            commit = getattr(table, operation)(frame, options=options)
+            commit = write_rows(table, Operation(operation), frame, options=options)
     if as_json:
         print_json(asdict(commit))
     else:
         print_commit(commit)
 
 
-def _checked(file: str) -> str:
+def _check_source(file: str) -> str:
     """An absolute path, or the URI; `InvalidRequest` if Spark would not read it."""
     if _URI.match(file):
         return file
@@ -181,7 +183,9 @@ def _frame(
 
 def print_commit(commit: Commit) -> None:
     """What a write did, and what it removed of failed ones before."""
-    print_reports(commit.rolled_back)
+    if commit.repeated:
+        print_line("nothing was written: a write of this number is committed already")
+    draw(Document(rollback_lines(commit.rolled_back)))
     print_facts(
         [
             ("commit", commit.instant),
@@ -189,7 +193,7 @@ def print_commit(commit: Commit) -> None:
             ("records written", commit.records_written),
             ("inserted, updated, deleted", _changes(commit)),
             ("files written", f"{commit.files_written}, {Bytes(commit.bytes_written)}"),
-            ("partitions", counted(len(commit.partitions), "partition")),
+            ("partitions", quantity(len(commit.partitions), "partition")),
         ]
     )
     for problem in commit.post_commit_errors:

@@ -25,7 +25,7 @@ from holdfast.model.instant import InstantTime, instant_time
 from holdfast.model.names import HEARTBEAT_FOLDER, heartbeat_path
 from holdfast.storage.store import Store
 from holdfast.table.opened import OpenTable
-from holdfast.timeline.ledger import Ledger
+from holdfast.timeline.ledger import Aborted, Ledger
 
 log = logging.getLogger(__name__)
 
@@ -148,13 +148,13 @@ class Heartbeat:
         """Start what is to be done now, and wait for nothing."""
         if self._instant is None:
             return
-        now_ms = self._clock.elapsed_ms()
+        now_ms = self._clock.monotonic_ms()
         if self._expires:
             self._lose_if_expired(self._instant, now_ms)
         if self._lost is None:
             self._tend(now_ms)
         elif self._canceller is None or not self._canceller.is_alive():
-            self._canceller = self._started(self._on_lost)
+            self._canceller = self._start_worker(self._on_lost)
 
     def _tend(self, now_ms: int) -> None:
         """Start a worker, unless the newest still has time or too many hang."""
@@ -162,13 +162,13 @@ class Heartbeat:
             # A worker has one whole tick. That it hangs is found out at the next, within half an interval.
             if now_ms - self._worker_began_ms < self._tick_ms:
                 return
-            self._missed("storage does not answer")
+            self._log_missed("storage does not answer")
         self._workers = [worker for worker in self._workers if worker.is_alive()]
         if len(self._workers) < _WORKERS_MAX:
             self._worker_began_ms = now_ms
-            self._workers.append(self._started(self._beat_if_due, self._ask_ledger))
+            self._workers.append(self._start_worker(self._beat_if_due, self._ask_ledger))
 
-    def _started(self, *steps: Callable[[], None]) -> threading.Thread:
+    def _start_worker(self, *steps: Callable[[], None]) -> threading.Thread:
         name = f"holdfast-beat-{self._owner.token}"
         worker = threading.Thread(target=self._work, args=steps, name=name, daemon=True)
         worker.start()
@@ -179,24 +179,24 @@ class Heartbeat:
             try:
                 step()
             except Exception as error:  # noqa: BLE001  # whatever it was, the next tick tries again
-                self._missed(error)
+                self._log_missed(error)
 
     def _beat_if_due(self) -> None:
         """Beat if the next tick would be too late. With one tolerable miss, twice in an interval."""
         pace_ms = min(self._interval_ms, self._interval_ms * self._misses // 2)
-        age_ms = self._clock.elapsed_ms() - self._beaten_ms
+        age_ms = self._clock.monotonic_ms() - self._beaten_ms
         if self._instant is not None and not self._is_stopped and age_ms + self._tick_ms > pace_ms:
             self._beat(self._instant)
 
     def _beat(self, instant: InstantTime) -> None:
-        began_ms = self._clock.elapsed_ms()
+        began_ms = self._clock.monotonic_ms()
         beat = Beat(self._owner, next(self._sequence), self._interval_ms, self._misses)
         self._store.put(heartbeat_path(instant), msgspec.json.encode(beat))
         with self._lock:
             self._beaten_ms = max(self._beaten_ms, began_ms)
 
     def _ask_ledger(self) -> None:
-        aborted = None if self._instant is None else self._ledger.read().aborted.get(self._instant)
+        aborted = None if self._instant is None else _find_abort(self._ledger, self._instant)
         if aborted is not None:
             self._lose(
                 Fenced(
@@ -226,10 +226,16 @@ class Heartbeat:
             is_known = self._lost is not None
             self._lost = self._lost or reason
         if not is_known:
-            log.warning("heartbeat.lost", extra={"instant": self._instant, "cause": str(reason)})
+            log.warning(
+                "heartbeat.lost",
+                extra={"table": self._store.uri(""), "instant": self._instant, "cause": str(reason)},
+            )
 
-    def _missed(self, cause: object) -> None:
-        log.warning("heartbeat.missed", extra={"instant": self._instant, "cause": str(cause)})
+    def _log_missed(self, cause: object) -> None:
+        log.warning(
+            "heartbeat.missed",
+            extra={"table": self._store.uri(""), "instant": self._instant, "cause": str(cause)},
+        )
 
 
 class HeartbeatState(StrEnum):
@@ -253,25 +259,31 @@ class HeartbeatStatus:
 def judge(
     table: OpenTable, suspects: Mapping[InstantTime, Owner | None], *, timeout_ms: int
 ) -> dict[InstantTime, HeartbeatStatus]:
-    """Whether the writers of undecided instants are gone, as far as heartbeats tell.
-
-    A heartbeat expires when it is older than `timeout_ms` and older than its
-    writer allows. One that is missing is made, for this writer or nobody, and
-    ages from now on.
-    """
-    if not suspects:
-        return {}
-    now_ms = storage_now_ms(table.store)
-    found = _found(table.store, suspects)
-    judged = {
-        time: _status(table.host, time, owner, found.get(time), now_ms=now_ms, timeout_ms=timeout_ms)
-        for time, owner in suspects.items()
-    }
+    """As `look_at`. A heartbeat that is missing is made, for this writer or nobody, and ages from now on."""
+    judged = look_at(table, suspects, timeout_ms=timeout_ms)
     for status in judged.values():
         if status.state is HeartbeatState.MISSING:
             placeholder = Beat(status.owner, sequence=-1, interval_ms=0, misses=0)
             table.store.create(heartbeat_path(status.instant), msgspec.json.encode(placeholder))
     return judged
+
+
+def look_at(
+    table: OpenTable, suspects: Mapping[InstantTime, Owner | None], *, timeout_ms: int
+) -> dict[InstantTime, HeartbeatStatus]:
+    """Whether the writers of undecided instants are gone, as far as heartbeats tell. Changes nothing.
+
+    A heartbeat expires when it is older than `timeout_ms` and older than its
+    writer allows, by the storage's clock.
+    """
+    if not suspects:
+        return {}
+    now_ms = storage_now_ms(table.store)
+    found = _read_beats(table.store, suspects)
+    return {
+        time: _status(table.host, time, owner, found.get(time), now_ms=now_ms, timeout_ms=timeout_ms)
+        for time, owner in suspects.items()
+    }
 
 
 def heartbeats(table: OpenTable) -> list[HeartbeatStatus]:
@@ -282,7 +294,7 @@ def heartbeats(table: OpenTable) -> list[HeartbeatStatus]:
     owners: dict[InstantTime, Owner | None] = {
         time: begun.owner for time, begun in table.ledger.read().begun.items()
     }
-    found = _found(table.store, None)
+    found = _read_beats(table.store, None)
     now_ms, timeout_ms = table.clock.now_ms(), HEARTBEAT_TIMEOUT_MS
     return [
         _status(table.host, time, owners.get(time), found.get(time), now_ms=now_ms, timeout_ms=timeout_ms)
@@ -324,7 +336,7 @@ def _status(
     )
 
 
-def _found(store: Store, wanted: Iterable[InstantTime] | None) -> dict[InstantTime, _Found]:
+def _read_beats(store: Store, wanted: Iterable[InstantTime] | None) -> dict[InstantTime, _Found]:
     """The heartbeats in storage of the wanted instants, or all."""
     names = None if wanted is None else frozenset(wanted)
     files = [
@@ -345,3 +357,11 @@ def _instant_of(path: str) -> InstantTime | None:
         return instant_time(path.rpartition("/")[2])
     except ValueError:
         return None
+
+
+def _find_abort(ledger: Ledger, instant: InstantTime) -> Aborted | None:
+    """What the ledger says of a write that was aborted, however long ago; None if it was not."""
+    state = ledger.read()
+    if instant in state.begun or instant in state.committed or instant in state.aborted:
+        return state.aborted.get(instant)
+    return ledger.read_with_older_aborts().aborted.get(instant)

@@ -2,10 +2,8 @@
 
 from holdfast.clock import Clock
 from holdfast.errors import StorageUnavailable
+from holdfast.model.names import CLOCK_FILE
 from holdfast.storage.store import Store
-
-CLOCK_FILE = ".hoodie/.holdfast/clock"
-"""Written to learn what time storage has, and deleted again."""
 
 _ATTEMPTS = 10
 _IS_GOOD_FOR_MS = 60_000
@@ -24,7 +22,7 @@ def storage_now_ms(store: Store) -> int:
 
 
 class StorageClock:
-    """For whoever asks often: storage is asked once a minute, and this machine counts in between."""
+    """For callers that ask often: storage is asked once a minute, and this machine counts in between."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
@@ -32,7 +30,7 @@ class StorageClock:
         self._measured: tuple[int, int] | None = None
 
     def now_ms(self) -> int:
-        elapsed = self._clock.elapsed_ms()
+        elapsed = self._clock.monotonic_ms()
         if self._measured is None or elapsed - self._measured[1] > _IS_GOOD_FOR_MS:
             self._measured = (storage_now_ms(self._store), elapsed)
         measured, at = self._measured

@@ -29,7 +29,7 @@ DatePattern = tuple[DateField | str, ...]
 
 def input_pattern(text: str, *, option: str) -> DatePattern:
     """The pattern of texts to be read; `InvalidOption` if it does not tell a moment for certain."""
-    pattern = _parsed(text, option)
+    pattern = _parse_pattern(text, option)
     fields = [part for part in pattern if isinstance(part, DateField)]
     letters = [_SAME_FIELD.get(field.letter, field.letter) for field in fields]
     fault = ""
@@ -48,7 +48,7 @@ def input_pattern(text: str, *, option: str) -> DatePattern:
 
 def output_pattern(text: str, *, option: str) -> DatePattern:
     """The pattern of texts to be written."""
-    pattern = _parsed(text, option)
+    pattern = _parse_pattern(text, option)
     for part in pattern:
         if isinstance(part, DateField) and (
             part.letter == "Z" or (part.letter == "S" and part.width > _PRINTED_FRACTION_MAX)
@@ -57,7 +57,7 @@ def output_pattern(text: str, *, option: str) -> DatePattern:
     return pattern
 
 
-def _parsed(text: str, option: str) -> DatePattern:
+def _parse_pattern(text: str, option: str) -> DatePattern:
     parts: list[DateField | str] = []
     literal = ""
     is_quoted = False

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import yaml
 
+from holdfast.config.values import place, secret, suggest_name
 from holdfast.errors import InvalidOption
 
 _FILE_BYTES_MAX = 1024 * 1024
@@ -53,7 +54,7 @@ class Document:
         ways = (place[:length] for length in range(len(place), 0, -1))
         line = next((self.lines[way] for way in ways if way in self.lines), 1)
         where: dict[str, Any] = {"file": self.file, "line": line} if self.file else {}
-        return InvalidOption(message, hint=hint, **{**where, "key": spelled(place), **facts})
+        return InvalidOption(message, hint=hint, **{**where, "key": key_path(place), **facts})
 
 
 def read_document(
@@ -81,19 +82,13 @@ def read_document(
     return Document(values=values, file=file, lines=reading.lines, text_lines=reading.text_lines)
 
 
-def spelled(place: Place) -> str:
+def key_path(place: Place) -> str:
     """`gates[0].min_rows`."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).lstrip(".")
 
 
-def nearest_name(name: str, known: Sequence[str]) -> str:
-    """The hint for a name that is not known."""
-    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    return f"did you mean {nearest[0]}?" if nearest else "known: " + ", ".join(known)
-
-
 class Section:
-    """One mapping of a document; what is not asked for by the end is unknown."""
+    """One mapping of a document; a key that is not read by the end is unknown."""
 
     def __init__(self, document: Document | Mapping[str, Any], folder: str, *, place: Place = ()) -> None:
         """Relative paths are relative to `folder`."""
@@ -106,18 +101,26 @@ class Section:
         self._document = document
         self._values = values
         self._place = place
-        self._asked: list[str] = []
+        self._read_keys: list[str] = []
         self.folder = folder
+
+    def place(self, value: Any) -> str:
+        """A path that is relative to the folder of the file, or stands for itself."""
+        return place(value, self.folder)
+
+    def secret(self, value: Any) -> str:
+        """A secret, or what `env:NAME` or `file:PATH` names."""
+        return secret(value, self.folder)
 
     def has(self, key: str) -> bool:
         return self._values.get(key) is not None
 
     def read(self, key: str, parse: Callable[[Any], Value]) -> Value | None:
         """The value of `key`, parsed; None if it is not there."""
-        self._asked.append(key)
-        return self._parsed((key,), self._values[key], parse) if self.has(key) else None
+        self._read_keys.append(key)
+        return self._parse((key,), self._values[key], parse) if self.has(key) else None
 
-    def required(self, key: str, parse: Callable[[Any], Value]) -> Value:
+    def require(self, key: str, parse: Callable[[Any], Value]) -> Value:
         """The value of `key`, parsed; refused if it is not there."""
         if not self.has(key):
             raise self.missing(key)
@@ -127,23 +130,23 @@ class Section:
 
     def each(self, key: str, parse: Callable[[Any], Value]) -> tuple[Value, ...]:
         """The values of a list, each parsed; none if it is not there."""
-        return tuple(self._parsed((key, at), value, parse) for at, value in enumerate(self._listed(key)))
+        return tuple(self._parse((key, at), value, parse) for at, value in enumerate(self._items(key)))
 
     def section(self, key: str, parse: Callable[["Section"], Value]) -> Value | None:
         """A mapping within this one, parsed; None if it is not there."""
-        self._asked.append(key)
+        self._read_keys.append(key)
         return self._section((key,), parse) if self.has(key) else None
 
-    def needed(self, key: str, parse: Callable[["Section"], Value]) -> Value:
+    def require_section(self, key: str, parse: Callable[["Section"], Value]) -> Value:
         """A mapping within this one, parsed; refused if it is not there."""
         if not self.has(key):
             raise self.missing(key)
-        self._asked.append(key)
+        self._read_keys.append(key)
         return self._section((key,), parse)
 
     def sections(self, key: str, parse: Callable[["Section"], Value]) -> tuple[Value, ...]:
         """A list of mappings, each parsed; none if it is not there."""
-        return tuple(self._section((key, at), parse) for at, _ in enumerate(self._listed(key)))
+        return tuple(self._section((key, at), parse) for at, _ in enumerate(self._items(key)))
 
     def text_line(self, key: str) -> int:
         """Where the text of `key` begins in the file; 0 if there is none."""
@@ -161,20 +164,19 @@ class Section:
         return self.wrong(key, "a key is missing")
 
     def finish(self) -> None:
-        """Refuse what nobody asked for."""
+        """Refuse a key that was not read."""
         for key in self._unknown():
-            hint = nearest_name(str(key), self._asked)
-            raise self.wrong(str(key), "unknown key", hint=hint)
+            raise self.wrong(str(key), "unknown key", hint=suggest_name(str(key), self._read_keys))
 
     def _unknown(self) -> Iterator[object]:
-        return (key for key in self._values if key not in self._asked)
+        return (key for key in self._values if key not in self._read_keys)
 
-    def _listed(self, key: str) -> Sequence[Any]:
-        listed = self.read(key, lambda value: value)
-        if listed is None:
+    def _items(self, key: str) -> Sequence[Any]:
+        items = self.read(key, lambda value: value)
+        if items is None:
             return ()
-        if isinstance(listed, list | tuple):
-            return listed
+        if isinstance(items, list | tuple):
+            return items
         raise self.wrong(key, "not a list")
 
     def _section(self, place: Place, parse: Callable[["Section"], Value]) -> Value:
@@ -183,7 +185,7 @@ class Section:
         part.finish()
         return parsed
 
-    def _parsed(self, place: Place, value: Any, parse: Callable[[Any], Value]) -> Value:
+    def _parse(self, place: Place, value: Any, parse: Callable[[Any], Value]) -> Value:
         whole = (*self._place, *place)
         try:
             return parse(value)
@@ -229,7 +231,7 @@ class _Reading:
         self.text_lines: dict[Place, int] = {}
 
     def value(self, node: Any, place: Place, above: tuple[Any, ...] = ()) -> Any:
-        if any(node is one for one in above):
+        if any(node is outer for outer in above):
             raise self._wrong(node, place, "an alias leads back to itself")
         if len(above) > _DEPTH_MAX:
             raise self._wrong(node, place[:1], "nested too deeply")
@@ -237,17 +239,17 @@ class _Reading:
             return self._scalar(node, place)
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, place, (*above, node))
-        return [self._inner(one, one, (*place, at), (*above, node)) for at, one in enumerate(node.value)]
+        return [self._inner(item, item, (*place, at), (*above, node)) for at, item in enumerate(node.value)]
 
     def _mapping(self, node: Any, place: Place, above: tuple[Any, ...]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 raise self._wrong(key, place, "a key is not a name")
-            if key.value in found:
+            if key.value in values:
                 raise self._wrong(key, (*place, key.value), "a key stands twice")
-            found[key.value] = self._inner(key, value, (*place, key.value), above)
-        return found
+            values[key.value] = self._inner(key, value, (*place, key.value), above)
+        return values
 
     def _inner(self, mark: Any, node: Any, place: Place, above: tuple[Any, ...]) -> Any:
         self.lines[place] = _line(mark)
@@ -256,7 +258,7 @@ class _Reading:
         return self.value(node, place, above)
 
     def _scalar(self, node: Any, place: Place) -> Any:
-        text = self._named(node, place)
+        text = self._replace_names(node, place)
         self.text_lines[place] = _line(node) + (node.style in ("|", ">"))
         if node.style is not None:
             return text
@@ -265,7 +267,7 @@ class _Reading:
         except ValueError as error:
             raise self._wrong(node, place, "not a number that can be used") from error
 
-    def _named(self, node: Any, place: Place) -> str:
+    def _replace_names(self, node: Any, place: Place) -> str:
         """The text, with what the names in it stand for."""
         text = str(node.value)
         names = {} if self._names is None else self._names
@@ -280,7 +282,9 @@ class _Reading:
         return _NAMED.sub(lambda match: names[match[1]], text) if used else text
 
     def _wrong(self, node: Any, place: Place, message: str, **facts: object) -> InvalidOption:
-        return InvalidOption(message, hint="", file=self._file, line=_line(node), key=spelled(place), **facts)
+        return InvalidOption(
+            message, hint="", file=self._file, line=_line(node), key=key_path(place), **facts
+        )
 
 
 def _plain(text: str) -> object:

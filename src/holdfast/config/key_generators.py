@@ -51,7 +51,7 @@ _SPELLINGS: Mapping[str, KeyGenerator] = {
 _ONE_COLUMN = (KeyGenerator.SIMPLE, KeyGenerator.TIMESTAMP)
 
 
-def stored_generator(properties: Mapping[str, str]) -> str:
+def generator_class(properties: Mapping[str, str]) -> str:
     """The class of a table's generator: one of `KeyGenerator` if it is known."""
     for name in NAMES:
         if properties.get(name):
@@ -59,16 +59,16 @@ def stored_generator(properties: Mapping[str, str]) -> str:
     return KeyGenerator.SIMPLE
 
 
-def spelled_generator(value: str, *, option: str) -> KeyGenerator:
+def parse_generator(value: str, *, option: str) -> KeyGenerator:
     """The generator a caller means by its class or by Hudi's short name."""
-    found = _SPELLINGS.get(value.strip()) or _SPELLINGS.get(value.strip().upper())
-    if found is None:
+    generator = _SPELLINGS.get(value.strip()) or _SPELLINGS.get(value.strip().upper())
+    if generator is None:
         wanted = ", ".join(KeyGenerator)
         raise InvalidOption("the key generator is not supported", property=option, value=value, wanted=wanted)
-    return found
+    return generator
 
 
-def inferred_generator(record_key: tuple[str, ...], partition_by: tuple[str, ...]) -> KeyGenerator:
+def infer_generator(record_key: tuple[str, ...], partition_by: tuple[str, ...]) -> KeyGenerator:
     """The plainest generator for these columns."""
     if not partition_by:
         return KeyGenerator.NON_PARTITIONED

@@ -7,29 +7,26 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from holdfast.config.datasource import Operation, SourceWrite
+from holdfast.config.choices import Operation, TableType
+from holdfast.config.datasource import SourceWrite
 from holdfast.config.documents import Document, Section, read_document
-from holdfast.config.gates import checked_gate
-from holdfast.config.table import TableType
+from holdfast.config.gates import gate_spec
+from holdfast.config.push import table_name
 from holdfast.config.values import (
     address,
+    count,
     flag,
     one_of,
     options,
-    place,
-    present,
-    secret,
-    table_name,
     text,
     texts,
-    whole,
+    without_none,
 )
 
 CHANGED_FILES = ("refuse", "ignore", "ingest")
 
 _OPERATIONS = tuple(operation.value for operation in Operation if operation is not Operation.DELETE_PARTITION)
 _TABLE_TYPES = tuple(kind.value for kind in TableType)
-_NUMBER_MAX = 10**12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +42,7 @@ class Source:
     stream: bool = False
     """Read by Structured Streaming, one commit per micro-batch."""
     files_per_run: int = 0
-    """At most so many files in one commit, oldest first; 0: all."""
+    """At most this many files in one commit, oldest first; 0: all."""
     changed: str = "refuse"
     """What is done with a file that changed after it was ingested: `refuse`, `ignore` or `ingest`."""
     checkpoint: str = ""
@@ -63,7 +60,7 @@ class Destination:
     partition_by: tuple[str, ...] = ()
     ordering: str | None = None
     table_type: str = "COPY_ON_WRITE"
-    operation: str = "upsert"
+    operation: Operation = Operation.UPSERT
     options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     storage_options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -112,13 +109,13 @@ def parse_pipeline(
 ) -> Pipeline:
     """The pipeline that a document means. Relative paths are relative to `folder`."""
     top = Section(document, folder)
-    found = top.read("name", text) or name
-    source, path_line = top.needed("source", lambda part: (_source(part), part.text_line("path")))
+    name = top.read("name", text) or name
+    source, path_line = top.require_section("source", lambda part: (_source(part), part.text_line("path")))
     pipeline = Pipeline(
-        name=found,
+        name=name,
         source=source,
         path_line=path_line,
-        destination=top.needed("table", lambda part: _destination(part, found)),
+        destination=top.require_section("table", lambda part: _destination(part, name)),
         transform=top.read("transform", text) or "",
         transform_line=top.text_line("transform"),
         clean=top.read("clean", flag) or False,
@@ -130,16 +127,16 @@ def parse_pipeline(
 
 def _source(part: Section) -> Source:
     source = Source(
-        format=part.required("format", text),
-        **present(
+        format=part.require("format", text),
+        **without_none(
             {
-                "path": part.read("path", lambda value: place(value, part.folder)),
+                "path": part.read("path", part.place),
                 "options": part.read("options", options),
                 "schema": part.read("schema", text),
                 "stream": part.read("stream", flag),
-                "files_per_run": part.read("files_per_run", lambda value: whole(value, 1, _NUMBER_MAX)),
+                "files_per_run": part.read("files_per_run", count),
                 "changed": part.read("changed", lambda value: one_of(value, CHANGED_FILES)),
-                "checkpoint": part.read("checkpoint", lambda value: place(value, part.folder)),
+                "checkpoint": part.read("checkpoint", part.place),
                 "storage_options": part.read("storage_options", options),
             }
         ),
@@ -153,15 +150,15 @@ def _source(part: Section) -> Source:
 
 def _destination(part: Section, pipeline: str) -> Destination:
     return Destination(
-        path=part.required("path", lambda value: place(value, part.folder)),
+        path=part.require("path", part.place),
         name=part.read("name", text) or pipeline,
-        record_key=part.required("record_key", lambda value: tuple(texts(value))),
-        **present(
+        record_key=part.require("record_key", texts),
+        **without_none(
             {
-                "partition_by": part.read("partition_by", lambda value: tuple(texts(value))),
+                "partition_by": part.read("partition_by", texts),
                 "ordering": part.read("ordering", text),
                 "table_type": part.read("type", lambda value: one_of(value, _TABLE_TYPES)),
-                "operation": part.read("operation", lambda value: one_of(value, _OPERATIONS)),
+                "operation": part.read("operation", lambda value: Operation(one_of(value, _OPERATIONS))),
                 "options": part.read("options", _write_options),
                 "storage_options": part.read("storage_options", options),
             }
@@ -171,19 +168,17 @@ def _destination(part: Section, pipeline: str) -> Destination:
 
 def _publication(part: Section) -> Publication:
     return Publication(
-        table=part.required("table", table_name),
-        controller=part.required("controller", address),
-        gates=part.each("gates", checked_gate),
-        columns=tuple(part.read("columns", texts) or ()),
-        segment_rows=part.section(
-            "segments", lambda inner: inner.read("rows", lambda value: whole(value, 1, _NUMBER_MAX))
-        ),
+        table=part.require("table", table_name),
+        controller=part.require("controller", address),
+        gates=part.each("gates", gate_spec),
+        columns=part.read("columns", texts) or (),
+        segment_rows=part.section("segments", lambda inner: inner.read("rows", count)),
         create=part.read("create", flag) or False,
-        token=part.read("token", lambda value: secret(value, part.folder)) or "",
+        token=part.read("token", part.secret) or "",
     )
 
 
 def _write_options(value: Any) -> dict[str, str]:
-    found = options(value)
-    SourceWrite.from_options(found)
-    return found
+    given = options(value)
+    SourceWrite.from_options(given)
+    return given

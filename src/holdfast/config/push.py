@@ -5,32 +5,28 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from holdfast.config import values
+from holdfast.config.gates import Gate, parse_gates
+from holdfast.config.values import DAY_MS, HOUR_MS, parse_period_ms
 from holdfast.errors import InvalidOption, InvalidRequest, UnsupportedTable
 
 log = logging.getLogger(__name__)
 
-HOUR_MS = 3_600_000
-DAY_MS = 24 * HOUR_MS
 OFFLINE = "OFFLINE"
 RETAINED_SNAPSHOTS_MAX = 50
+_REPLICATION_MAX = 1 << 31
 
 _TYPES = (OFFLINE, "REALTIME")
 _SUFFIX = f"_{OFFLINE}"
 _TABLE_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)?")
 _NAME_MAX = 200
+_NO_DATABASE = "default"
 _RESERVED = frozenset({"Deleted_Segments", "Push_Runs"})
 """Where the deep store keeps deleted files."""
 
-_DIGITS = re.compile(r"[0-9]{1,10}")
-_PERIOD = re.compile(r"(?=.)(?:(-?[0-9]+)d)?(?:(-?[0-9]+)h)?(?:(-?[0-9]+)m)?(?:(-?[0-9]+)s)?")
-_PERIOD_UNITS_MS = (DAY_MS, HOUR_MS, 60_000, 1000)
-_PERIOD_DIGITS_MAX = 12
-_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?|\.[0-9]{1,15})\s*([KMGTP]?)B?", re.IGNORECASE)
-_SIZE_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
 _TIME_UNITS_MS = {
     "MILLISECONDS": 1,
     "SECONDS": 1000,
@@ -76,6 +72,8 @@ class PushTable:
     """The configuration as it was sent, unknown keys included."""
     snapshot_quota_bytes: int | None = None
     """The limit of everything that is kept, old snapshots included."""
+    gates: tuple[Gate, ...] = ()
+    """What must hold of every push."""
     checks_segment_times: bool = True
     """Segments must lie between 1971 and 2071, and have a time range if there is a time column."""
     warnings: tuple[str, ...] = ()
@@ -93,42 +91,44 @@ def parse_table(config: object) -> PushTable:
     that cannot be read is reported, and its default holds.
     """
     if not isinstance(config, Mapping):
-        raise _malformed("the table configuration is not an object", key="")
-    table = _typed_table(config)
+        raise _refuse("the table configuration is not an object", key="")
+    table = _parse_name(config)
     check_json(config)
     segments = _section(config, "segmentsConfig")
-    batch = _section(_section(config, "ingestionConfig"), "batchIngestionConfig")
+    ingestion = _section(config, "ingestionConfig")
+    batch = _section(ingestion, "batchIngestionConfig")
     quota = _section(config, "quota")
     refresh = _is_refresh(batch, segments)
     lenient = _Lenient(table)
-    storage = _optional(quota, "storage", parse_size_bytes)
+    storage = _read(quota, "storage", _size, None)
     return PushTable(
         table=table,
         refresh=refresh,
-        consistent_push=_flag(batch, "consistentDataPush"),
-        time_column=_text(segments, "timeColumnName") or None,
-        replication=_whole(segments, "replication", default=1, least=1),
+        consistent_push=_read(batch, "consistentDataPush", values.flag, False),
+        time_column=_read(segments, "timeColumnName", _text, "") or None,
+        replication=_read(segments, "replication", lambda value: _whole(value, _REPLICATION_MAX), 1),
         replaced_retention_ms=lenient.period(
             segments, "replacedSegmentsRetentionPeriod", DAY_MS if refresh else 4 * HOUR_MS
         ),
         entry_retention_ms=lenient.period(segments, "lineageEntryCleanupRetentionPeriod", DAY_MS),
         deleted_retention_ms=lenient.period(segments, "deletedSegmentsRetentionPeriod", 7 * DAY_MS),
-        retained_snapshots=_whole(
-            batch, "retainedSnapshots", default=2, least=1, greatest=RETAINED_SNAPSHOTS_MAX
+        retained_snapshots=_read(
+            batch, "retainedSnapshots", lambda value: _whole(value, RETAINED_SNAPSHOTS_MAX), 2
         ),
         storage_quota_bytes=storage,
-        snapshot_quota_bytes=_optional(quota, "snapshotStorage", parse_size_bytes)
+        snapshot_quota_bytes=_read(quota, "snapshotStorage", _size, None)
         or (None if storage is None else 2 * storage),
-        queries_per_second=_optional(quota, "maxQueriesPerSecond", _rate),
+        queries_per_second=_read(quota, "maxQueriesPerSecond", _rate, None),
         time_retention_ms=lenient.time_retention(segments),
-        checks_segment_times=_flag(_section(config, "ingestionConfig"), "segmentTimeValueCheck", True),
+        gates=parse_gates(config.get("gates") or []),
+        checks_segment_times=_read(ingestion, "segmentTimeValueCheck", values.flag, True),
         raw={**config, "tableName": table, "tableType": OFFLINE},
         # Last: by now every period was read.
         warnings=tuple(lenient.warnings),
     )
 
 
-def unrecognized_properties(config: Mapping[str, Any]) -> dict[str, Any]:
+def unknown_sections(config: Mapping[str, Any]) -> dict[str, Any]:
     """The sections that are not Pinot's, by JSON pointer; they are kept all the same."""
     return {f"/{key}": value for key, value in config.items() if key not in _SECTIONS}
 
@@ -141,7 +141,7 @@ def check_json(value: Mapping[str, Any]) -> None:
         raise InvalidRequest("the document is not JSON", cause=str(error), code="INVALID_JSON") from error
 
 
-def typed_name(name: str) -> str:
+def name_with_type(name: str) -> str:
     """`orders` or `orders_OFFLINE` → `orders_OFFLINE`."""
     return name if name.endswith(_SUFFIX) else f"{name}{_SUFFIX}"
 
@@ -162,20 +162,36 @@ def check_table_name(name: str) -> None:
         )
 
 
-def parse_period_ms(text: str) -> int:
-    """`1d`, `4h30m`, `0s` or `-1d` in milliseconds."""
-    match = _PERIOD.fullmatch(text.strip()) if isinstance(text, str) else None
-    if match is None or any(part and len(part) > _PERIOD_DIGITS_MAX for part in match.groups()):
-        raise InvalidOption("not a period", period=repr(text), hint="write it as 7d, 4h30m or 0s")
-    return sum(int(part) * unit for part, unit in zip(match.groups(), _PERIOD_UNITS_MS, strict=True) if part)
+def check_new_name(table: str) -> None:
+    """Refuse a typed name for a new table by which requests could mean another one.
+
+    Its raw name ends like a type, or begins like the database that means none.
+    """
+    raw = raw_name(table)
+    if raw.lower().startswith(f"{_NO_DATABASE}."):
+        raise InvalidRequest(
+            "the name of a table must not begin with the database that means none",
+            table=raw,
+            code="INVALID_TABLE_NAME",
+            hint="leave it off, in any case of its letters",
+        )
+    if raw.upper().endswith(tuple(f"_{kind}" for kind in _TYPES)):
+        raise InvalidRequest(
+            "the name of a table must not end with a type",
+            table=raw,
+            code="INVALID_TABLE_NAME",
+            hint="leave _OFFLINE or _REALTIME off; the type stands in tableType",
+        )
 
 
-def parse_size_bytes(text: str) -> int:
-    """`10G`, `1.5T`, `512MB` or `1024` in bytes; units are powers of 1024."""
-    match = _SIZE.fullmatch(text.strip()) if isinstance(text, str) else None
-    if match is None:
-        raise InvalidOption("not a size", size=repr(text), hint="write it as 512M, 10G or 1.5T")
-    return int(Decimal(match[1]) * _SIZE_UNITS[match[2].upper()])
+def table_name(value: Any) -> str:
+    """The name of a push table in a configuration file, raw or with its type."""
+    name = values.text(value)
+    try:
+        check_table_name(name)
+    except InvalidRequest as error:
+        raise ValueError(f"{error.message}: {error.hint}") from error
+    return name
 
 
 class _Lenient:
@@ -213,25 +229,26 @@ class _Lenient:
         )
 
 
-def _typed_table(config: Mapping[str, Any]) -> str:
+def _parse_name(config: Mapping[str, Any]) -> str:
     name, kind = config.get("tableName"), config.get("tableType", OFFLINE)
     if not isinstance(name, str) or not name:
-        raise _malformed("the table has no name", key="tableName")
+        raise _refuse("the table has no name", key="tableName")
     if not isinstance(kind, str) or kind.upper() not in _TYPES:
-        raise _malformed("not a table type", key="tableType", value=repr(kind))
+        raise _refuse("not a table type", key="tableType", value=repr(kind))
     if kind.upper() != OFFLINE or name.endswith("_REALTIME"):
         raise UnsupportedTable(
             "only OFFLINE tables are served", table=name, type=kind, code="UNSUPPORTED_TABLE_TYPE"
         )
     check_table_name(name)
-    return typed_name(name)
+    return name_with_type(name)
 
 
 def _is_refresh(batch: Mapping[str, Any], segments: Mapping[str, Any]) -> bool:
-    # The second spelling is deprecated in Pinot, and still what many tables have.
-    kind = _text(batch, "segmentIngestionType") or _text(segments, "segmentPushType") or "APPEND"
+    # Pinot deprecates the older spelling, and many tables still have it.
+    older = _read(segments, "segmentPushType", _text, "APPEND")
+    kind = _read(batch, "segmentIngestionType", _text, older)
     if kind.upper() not in ("APPEND", "REFRESH"):
-        raise _malformed("not an ingestion type", key="segmentIngestionType", value=repr(kind))
+        raise _refuse("not an ingestion type", key="segmentIngestionType", value=repr(kind))
     return kind.upper() == "REFRESH"
 
 
@@ -240,62 +257,43 @@ def _section(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     if section is None:
         return {}
     if not isinstance(section, Mapping):
-        raise _malformed("a section is not an object", key=key)
+        raise _refuse("a section is not an object", key=key)
     return section
 
 
-def _text(section: Mapping[str, Any], key: str) -> str:
+def _read(section: Mapping[str, Any], key: str, parse: Callable[[Any], _Read], default: _Read) -> _Read:
+    """The value of a key; the default if there is none."""
     value = section.get(key)
-    if value is None:
-        return ""
+    # An empty text is a setting left out, but no flag.
+    if value is None or (value == "" and parse is not values.flag):
+        return default
+    try:
+        return parse(value)
+    except (InvalidOption, ValueError) as error:
+        cause = error.message if isinstance(error, InvalidOption) else str(error)
+        raise _refuse("a setting cannot be read", key=key, value=repr(value)[:80], cause=cause) from error
+
+
+def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise _malformed("a setting is not text", key=key, value=repr(value)[:80])
+        raise ValueError("not a text")
     return value
 
 
-def _flag(section: Mapping[str, Any], key: str, default: bool = False) -> bool:
-    value = section.get(key)
-    if value is None:
-        return default
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, str) and value.lower() in ("true", "false"):
-        return value.lower() == "true"
-    raise _malformed("a setting is neither true nor false", key=key, value=repr(value)[:80])
+def _whole(value: Any, most: int) -> int:
+    return values.whole(str(value), 1, most)
 
 
-def _whole(section: Mapping[str, Any], key: str, *, default: int, least: int, greatest: int = 1 << 31) -> int:
-    value = section.get(key)
-    if value is None or value == "":
-        return default
-    text = str(value)
-    if isinstance(value, bool) or not _DIGITS.fullmatch(text) or not least <= int(text) <= greatest:
-        raise _malformed(
-            "a setting is not a whole number in its range",
-            key=key,
-            value=repr(value)[:80],
-            least=least,
-            greatest=greatest,
-        )
-    return int(text)
+def _size(value: Any) -> int:
+    return values.parse_size_bytes(str(value))
 
 
-def _optional(section: Mapping[str, Any], key: str, read: Callable[[str], _Read]) -> _Read | None:
-    value = section.get(key)
-    if value is None or value == "":
-        return None
-    try:
-        return read(str(value))
-    except (InvalidOption, ValueError) as error:
-        raise _malformed("a setting cannot be read", key=key, value=repr(value)[:80]) from error
-
-
-def _rate(text: str) -> float:
-    rate = float(text)
+def _rate(value: Any) -> float:
+    rate = float(str(value))
     if not 0 < rate < float("inf"):
         raise ValueError("not a rate")
     return rate
 
 
-def _malformed(message: str, *, key: str, **facts: object) -> InvalidRequest:
+def _refuse(message: str, *, key: str, **facts: object) -> InvalidRequest:
     return InvalidRequest(message, hint="", setting=key, **facts, code="INVALID_TABLE_CONFIG")

@@ -14,26 +14,26 @@ from types import MappingProxyType
 from typing import Any
 
 from holdfast.config.documents import Document, Section, read_document
-from holdfast.config.gates import checked_gate
-from holdfast.config.push import HOUR_MS
+from holdfast.config.gates import gate_spec
+from holdfast.config.push import table_name
 from holdfast.config.record_readers import LIST_SEPARATOR, RecordReader, parse_reader
 from holdfast.config.values import (
+    HOUR_MS,
     address,
+    count,
     flag,
-    given,
     moment,
+    number,
     one_of,
     options,
-    place,
+    or_default,
     positive_period,
-    present,
     scalar,
-    secret,
     size,
-    table_name,
     text,
     texts,
     whole,
+    without_none,
 )
 from holdfast.errors import InvalidOption
 
@@ -56,7 +56,6 @@ _KNOWN_CLASS = re.compile(
 _TLS_TEXTS = tuple(
     f"{store}Store{part}" for store in ("key", "trust") for part in ("Path", "Password", "Type")
 )
-_NUMBER_MAX = 10**12
 _LEASE_MIN_MS, _LEASE_MAX_MS = 10_000, HOUR_MS
 _NAMES_HINT = f"use one of {', '.join(_NAMING)}"
 
@@ -161,7 +160,7 @@ class PushJob:
     """Sent as `Authorization`; empty: `HOLDFAST_TOKEN`."""
     note: str = ""
     warnings: tuple[str, ...] = ()
-    """What was passed over, to be shown once."""
+    """What was ignored, to be shown once."""
 
 
 def load_push_job(path: str | os.PathLike[str], values: Mapping[str, str] | None = None) -> PushJob:
@@ -173,26 +172,26 @@ def load_push_job(path: str | os.PathLike[str], values: Mapping[str, str] | None
 def parse_push_job(document: Document | Mapping[str, Any], folder: str) -> PushJob:
     """The job that a document means. Relative paths are relative to `folder`."""
     top = Section(document, folder)
-    passed = _PassedOver()
-    top.section("executionFrameworkSpec", passed.framework)
-    top.sections("pinotFSSpecs", passed.file_system)
-    top.section("tlsSpec", passed.tls)
+    ignored = _IgnoredSettings()
+    top.section("executionFrameworkSpec", ignored.framework)
+    top.sections("pinotFSSpecs", ignored.file_system)
+    top.section("tlsSpec", ignored.tls)
     kind = top.read("jobType", _job_type) or _METADATA_PUSH
-    table, uris = top.needed("tableSpec", _table)
-    controllers = top.sections("pinotClusterSpecs", lambda part: part.required("controllerURI", address))
+    table, uris = top.require_section("tableSpec", _table)
+    controllers = top.sections("pinotClusterSpecs", lambda part: part.require("controllerURI", address))
     reader = top.section("recordReaderSpec", parse_reader)
-    passed.classes += reader.classes if reader else ()
-    push = top.section("pushJobSpec", passed.push) or {}
-    output = top.read("outputDirURI", lambda value: place(value, folder)) or ""
+    ignored.classes += reader.classes if reader else ()
+    push = top.section("pushJobSpec", lambda part: _push_settings(part, ignored)) or {}
+    output = top.read("outputDirURI", top.place) or ""
     copies = push.pop("copies", None) or False
     job = {
         "table": table,
         "controllers": controllers,
         "input": _input(top, reader),
-        "columns": top.read("columns", lambda value: tuple(texts(value))),
+        "columns": top.read("columns", texts),
         "sizing": top.section("segments", _sizing),
         "naming": top.section("segmentNameGeneratorSpec", _naming),
-        "gates": top.each("gates", checked_gate),
+        "gates": top.each("gates", gate_spec),
         # Tar and URI push end in the deep store; there is no need to go through another folder.
         "output": output if kind == _METADATA_PUSH else "",
         "copies": copies and kind == _METADATA_PUSH,
@@ -200,32 +199,30 @@ def parse_push_job(document: Document | Mapping[str, Any], folder: str) -> PushJ
         "fail_on_empty": top.read("failOnEmptySegment", flag),
         "allow_empty": top.read("allow_empty", flag),
         "lease_ms": top.read("lease", _lease),
-        "parallelism": top.read(
-            "segmentCreationJobParallelism", lambda value: max(0, whole(value, -1, _NUMBER_MAX))
-        ),
-        "token": top.read("authToken", lambda value: secret(value, folder)),
+        "parallelism": top.read("segmentCreationJobParallelism", _parallelism),
+        "token": top.read("authToken", top.secret),
         "note": top.read("note", text),
         **push,
     }
-    for ignored in ("overwriteOutput", "cleanUpOutputDir", "createMetadataTarGz"):
-        top.read(ignored, flag)
+    for key in ("overwriteOutput", "cleanUpOutputDir", "createMetadataTarGz"):
+        top.read(key, flag)
     top.finish()
     if not controllers:
         raise top.missing("pinotClusterSpecs")
     for key, uri in uris.items():
         if not uri.startswith(controllers):
-            passed.warnings.append(f"tableSpec.{key} is not read: the controller knows the table")
-    return PushJob(**present(job), warnings=passed.told())
+            ignored.warnings.append(f"tableSpec.{key} is not read: the controller knows the table")
+    return PushJob(**without_none(job), warnings=ignored.all_warnings())
 
 
-class _PassedOver:
-    """What is understood and has no effect here."""
+class _IgnoredSettings:
+    """Settings that are read and have no effect here, and what is said about them."""
 
     def __init__(self) -> None:
         self.classes: tuple[str, ...] = ()
         self.warnings: list[str] = []
 
-    def told(self) -> tuple[str, ...]:
+    def all_warnings(self) -> tuple[str, ...]:
         unknown = sorted({name for name in self.classes if not _KNOWN_CLASS.fullmatch(name)})
         if unknown:
             return (*self.warnings, f"Java classes are not loaded: {', '.join(unknown)}")
@@ -246,25 +243,25 @@ class _PassedOver:
 
     def tls(self, part: Section) -> None:
         stores = [part.read(name, text) for name in _TLS_TEXTS]
-        part.read("connectTimeout", _number)
-        part.read("readTimeout", _number)
+        part.read("connectTimeout", number)
+        part.read("readTimeout", number)
         if any(stores):
             self.warnings.append("tlsSpec is not used: name a PEM file in SSL_CERT_FILE")
 
-    def push(self, part: Section) -> dict[str, Any]:
-        found = {
-            "attempts": part.read("pushAttempts", lambda value: whole(value, 1, 1000)),
-            "retry_ms": part.read("pushRetryIntervalMillis", _number),
-            "copies": part.read("copyToDeepStoreForMetadataPush", flag),
-        }
-        for name in ("pushParallelism", "segmentMetadataGenerationParallelism"):
-            part.read(name, lambda value: whole(value, -1, _NUMBER_MAX))
-        for name in ("batchSegmentUpload", "preferMetadataTarGz"):
-            part.read(name, flag)
-        part.read("pushFileNamePattern", scalar)
-        if any([part.read("segmentUriPrefix", scalar), part.read("segmentUriSuffix", scalar)]):
-            self.warnings.append("pushJobSpec.segmentUriPrefix and segmentUriSuffix are not used")
-        return found
+
+def _push_settings(part: Section, ignored: _IgnoredSettings) -> dict[str, Any]:
+    for name in ("pushParallelism", "segmentMetadataGenerationParallelism"):
+        part.read(name, _parallelism)
+    for name in ("batchSegmentUpload", "preferMetadataTarGz"):
+        part.read(name, flag)
+    part.read("pushFileNamePattern", scalar)
+    if any([part.read("segmentUriPrefix", scalar), part.read("segmentUriSuffix", scalar)]):
+        ignored.warnings.append("pushJobSpec.segmentUriPrefix and segmentUriSuffix are not used")
+    return {
+        "attempts": part.read("pushAttempts", lambda value: whole(value, 1, 1000)),
+        "retry_ms": part.read("pushRetryIntervalMillis", number),
+        "copies": part.read("copyToDeepStoreForMetadataPush", flag),
+    }
 
 
 def _naming(part: Section) -> SegmentNaming:
@@ -289,7 +286,7 @@ def _names(part: Section, kind: str) -> SegmentNaming:
 
 
 def _input(top: Section, reader: RecordReader | None) -> FileInput | TableInput | None:
-    folder = top.read("inputDirURI", lambda value: place(value, top.folder))
+    folder = top.read("inputDirURI", top.place)
     source = top.section("source", _table_input)
     recursive = top.read("searchRecursively", flag)
     include = top.read("includeFileNamePattern", _pattern)
@@ -304,7 +301,7 @@ def _input(top: Section, reader: RecordReader | None) -> FileInput | TableInput 
         folder=folder,
         folder_line=top.text_line("inputDirURI"),
         format=reader.format,
-        recursive=given(recursive, True),
+        recursive=or_default(recursive, True),
         include=include or "",
         exclude=exclude or "",
         options=reader.options,
@@ -315,7 +312,7 @@ def _input(top: Section, reader: RecordReader | None) -> FileInput | TableInput 
 
 def _table_input(part: Section) -> TableInput:
     return TableInput(
-        path=part.required("table", lambda value: place(value, part.folder)),
+        path=part.require("table", part.place),
         path_line=part.text_line("table"),
         as_of=part.read("as_of", scalar),
         storage_options=part.read("storage_options", options) or {},
@@ -323,12 +320,12 @@ def _table_input(part: Section) -> TableInput:
 
 
 def _table(part: Section) -> tuple[str, dict[str, str]]:
-    name = part.required("tableName", table_name)
-    return name, present({key: part.read(key, text) for key in ("schemaURI", "tableConfigURI")})
+    name = part.require("tableName", table_name)
+    return name, without_none({key: part.read(key, text) for key in ("schemaURI", "tableConfigURI")})
 
 
 def _sizing(part: Section) -> SegmentSizing:
-    rows = part.read("rows", lambda value: whole(value, 1, _NUMBER_MAX))
+    rows = part.read("rows", count)
     size_bytes = part.read("bytes", size)
     if rows is not None and size_bytes is not None:
         raise part.wrong("bytes", "segments are sized by rows or by bytes, not both")
@@ -336,7 +333,7 @@ def _sizing(part: Section) -> SegmentSizing:
 
 
 def _backfill(part: Section) -> Backfill:
-    start, end = part.required("start", moment), part.required("end", moment)
+    start, end = part.require("start", moment), part.require("end", moment)
     if start >= end:
         raise part.wrong("end", "the end is not after the start", hint="the end itself is not replaced")
     return Backfill(
@@ -347,10 +344,10 @@ def _backfill(part: Section) -> Backfill:
 
 
 def _partition(value: Any) -> tuple[str, str]:
-    found = options(value)
-    if len(found) != 1:
+    columns = options(value)
+    if len(columns) != 1:
         raise ValueError("not one column and its value")
-    return next(iter(found.items()))
+    return next(iter(columns.items()))
 
 
 def _job_type(value: Any) -> str:
@@ -385,5 +382,6 @@ def _lease(value: Any) -> int:
     return lease_ms
 
 
-def _number(value: Any) -> int:
-    return whole(value, 0, _NUMBER_MAX)
+def _parallelism(value: Any) -> int:
+    """A number of tasks; 0, or Pinot's -1, where none is chosen."""
+    return 0 if value in (-1, "-1") else number(value)

@@ -70,19 +70,19 @@ _COLUMN = re.compile(r"[^$\x00-\x20\x7f\ud800-\udfff][^\x00-\x1f\x7f\ud800-\udff
 def parse_schema(schema: object) -> Schema:
     """The columns of a schema; what is malformed is refused with its place."""
     if not isinstance(schema, Mapping):
-        raise _malformed("the schema is not an object", key="")
+        raise _refuse("the schema is not an object", key="")
     name = schema.get("schemaName")
     if not isinstance(name, str) or not name or "__" in name:
-        raise _malformed("the schema's name is missing or holds __", key="schemaName", value=repr(name)[:80])
+        raise _refuse("the schema's name is missing or holds __", key="schemaName", value=repr(name)[:80])
     check_table_name(name)
     check_json(schema)
     fields: dict[str, Field] = {}
     for each in _fields(schema):
         if each.name in fields:
-            raise _malformed("a column is defined twice", key=each.name)
+            raise _refuse("a column is defined twice", key=each.name)
         fields[each.name] = each
     if not fields:
-        raise _malformed("the schema has no columns", key="dimensionFieldSpecs")
+        raise _refuse("the schema has no columns", key="dimensionFieldSpecs")
     return Schema(name=name, fields=fields, primary_key=_primary_key(schema, fields), raw=dict(schema))
 
 
@@ -105,7 +105,7 @@ def _fields(schema: Mapping[str, Any]) -> list[Field]:
         if specs is None:
             continue
         if not isinstance(specs, list | tuple):
-            raise _malformed("a section of the schema is not a list", key=section)
+            raise _refuse("a section of the schema is not a list", key=section)
         found += [_field(spec, kind, f"{section}[{at}]") for at, spec in enumerate(specs)]
     time = schema.get("timeFieldSpec")
     if time is not None:
@@ -115,15 +115,15 @@ def _fields(schema: Mapping[str, Any]) -> list[Field]:
 
 def _field(spec: object, kind: FieldKind, place: str) -> Field:
     if not isinstance(spec, Mapping):
-        raise _malformed("a field is not an object", key=place)
+        raise _refuse("a field is not an object", key=place)
     name, type_name = spec.get("name"), spec.get("dataType")
     if not isinstance(name, str) or not _COLUMN.fullmatch(name):
-        raise _malformed("not a column name", key=place, value=repr(name)[:80])
+        raise _refuse("not a column name", key=place, value=repr(name)[:80])
     single = spec.get("singleValueField", True)
     if not isinstance(single, bool):
-        raise _malformed("singleValueField is neither true nor false", key=place)
+        raise _refuse("singleValueField is neither true nor false", key=place)
     if kind is not FieldKind.DIMENSION and not single:
-        raise _malformed("only a dimension may hold several values", key=place)
+        raise _refuse("only a dimension may hold several values", key=place)
     return Field(
         name=name,
         type=_type(type_name, place),
@@ -139,10 +139,10 @@ def _time_field(spec: object) -> Field:
     """Pinot's former way to name the time column."""
     place = "timeFieldSpec"
     if not isinstance(spec, Mapping):
-        raise _malformed("a field is not an object", key=place)
+        raise _refuse("a field is not an object", key=place)
     inner = spec.get("outgoingGranularitySpec") or spec.get("incomingGranularitySpec") or spec
     if not isinstance(inner, Mapping):
-        raise _malformed("a field is not an object", key=place)
+        raise _refuse("a field is not an object", key=place)
     time_type = str(inner.get("timeType") or "")
     named = {**inner, "format": f"1:{time_type}:EPOCH" if time_type else ""}
     return _field(named, FieldKind.DATE_TIME, place)
@@ -151,14 +151,14 @@ def _time_field(spec: object) -> Field:
 def _type(name: object, place: str) -> DataType:
     text = name.upper() if isinstance(name, str) else ""
     if text not in DataType.__members__:
-        raise _malformed("not a data type", key=place, value=repr(name)[:80], known=", ".join(DataType))
+        raise _refuse("not a data type", key=place, value=repr(name)[:80], known=", ".join(DataType))
     return DataType(text)
 
 
 def _primary_key(schema: Mapping[str, Any], fields: Mapping[str, Field]) -> tuple[str, ...]:
     columns = schema.get("primaryKeyColumns") or ()
     if not isinstance(columns, list | tuple) or not all(column in fields for column in columns):
-        raise _malformed("the primary key names a column that is not there", key="primaryKeyColumns")
+        raise _refuse("the primary key names a column that is not there", key="primaryKeyColumns")
     return tuple(columns)
 
 
@@ -166,5 +166,5 @@ def _shape(each: Field) -> str:
     return f"{each.type}{'_ARRAY' if each.is_array else ''}"
 
 
-def _malformed(message: str, *, key: str, **facts: object) -> InvalidRequest:
+def _refuse(message: str, *, key: str, **facts: object) -> InvalidRequest:
     return InvalidRequest(message, hint="", place=key, **facts, code="INVALID_SCHEMA")

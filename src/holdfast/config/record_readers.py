@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from holdfast.config.documents import Section
-from holdfast.config.values import flag, one_of, options, present, scalar, text
+from holdfast.config.values import flag, one_of, options, scalar, text, without_none
 
 DATA_FORMATS = ("parquet", "csv", "json", "avro", "orc")
 LIST_SEPARATOR = ";"
@@ -44,7 +44,7 @@ class RecordReader:
 
 def parse_reader(part: Section) -> RecordReader:
     """A `recordReaderSpec`."""
-    kind = part.required("dataFormat", lambda value: one_of(value, DATA_FORMATS))
+    kind = part.require("dataFormat", lambda value: one_of(value, DATA_FORMATS))
     classes = (part.read("className", text), part.read("configClassName", text))
     reader = RecordReader(format=kind, options={"header": "true"} if kind == "csv" else {})
     if kind in ("csv", "json"):
@@ -78,7 +78,7 @@ def _json(part: Section) -> RecordReader:
 
 
 def _text_options(part: Section) -> dict[str, str]:
-    return present({name: part.read(name, scalar) for name in _TEXT_OPTIONS})
+    return without_none({name: part.read(name, scalar) for name in _TEXT_OPTIONS})
 
 
 def _character(value: Any) -> str:

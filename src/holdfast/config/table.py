@@ -1,19 +1,29 @@
 """Settings of a table, as `hoodie.properties` keeps them."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Self
 
 from holdfast.config import key_generators, timestamps
+from holdfast.config.choices import MergeMode, TableType, TimelineZone
 from holdfast.config.key_generators import KeyGenerator, PartitionType
+from holdfast.config.option import Area, split_names
+from holdfast.config.option_table import option_named, options_of
+from holdfast.config.options import effective_options
 from holdfast.config.timestamps import TimestampSettings
 from holdfast.errors import InvalidOption, UnsupportedTable
+from holdfast.model.columns import is_column_name
 
 TABLE_VERSION = "6"
 LAYOUT_VERSION = "1"
 _PAYLOADS = "org.apache.hudi.common.model."
+_NAME = "hoodie.table.name"
+_TYPE = "hoodie.table.type"
+_RECORD_KEY = "hoodie.table.recordkey.fields"
+_HIVE_STYLE = "hoodie.datasource.write.hive_style_partitioning"
+_URL_ENCODE = "hoodie.datasource.write.partitionpath.urlencode"
+TIMELINE_ZONE = "hoodie.table.timeline.timezone"
 _PAYLOAD_CLASS = "hoodie.compaction.payload.class"
 _PARTITION_FIELDS = "hoodie.table.partition.fields"
 _PRECOMBINE_FIELD = "hoodie.table.precombine.field"
@@ -21,12 +31,10 @@ _ORDERING_FIELDS = "hoodie.table.ordering.fields"
 """What Hudi from 1.1 on writes in place of the other, also into tables of version 6."""
 TYPED_PARTITION_FIELDS = "hoodie.datasource.write.partitionpath.field"
 """Keeps the types of a custom generator, which `hoodie.table.partition.fields` has no room for."""
-_COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-class TableType(StrEnum):
-    COPY_ON_WRITE = "COPY_ON_WRITE"
-    MERGE_ON_READ = "MERGE_ON_READ"
+MERGE_MODE = "hoodie.record.merge.mode"
+"""What Hudi from 1.0 on says instead of a payload class. A table of version 6 keeps the class."""
 
 
 class Payload(StrEnum):
@@ -53,7 +61,7 @@ class TableSettings:
     def from_properties(cls, values: Mapping[str, str]) -> Self:
         """Read the settings; `UnsupportedTable` if even reading would be wrong."""
         _check_version(values)
-        kind = values["hoodie.table.type"]
+        kind = values[_TYPE]
         if kind not in tuple(TableType):
             raise UnsupportedTable("unknown table type", type=kind)
         base_format = values.get("hoodie.table.base.file.format", "PARQUET")
@@ -61,17 +69,32 @@ class TableSettings:
             raise UnsupportedTable("only Parquet base files are supported", format=base_format)
         if values.get("hoodie.bootstrap.base.path"):
             raise UnsupportedTable("bootstrapped tables are not supported")
+        zone = values.get(TIMELINE_ZONE, TimelineZone.LOCAL)
+        if zone not in tuple(TimelineZone):
+            raise UnsupportedTable(
+                "the zone of the table's instants is not known",
+                property=TIMELINE_ZONE,
+                value=zone,
+                wanted=" or ".join(TimelineZone),
+            )
         return cls(
-            name=values["hoodie.table.name"],
+            name=values[_NAME],
             table_type=TableType(kind),
-            record_key=_names(values.get("hoodie.table.recordkey.fields", "")),
-            partition_by=tuple(name.partition(":")[0] for name in _names(values.get(_PARTITION_FIELDS, ""))),
+            record_key=split_names(values.get(_RECORD_KEY, "")),
+            partition_by=tuple(
+                name.partition(":")[0] for name in split_names(values.get(_PARTITION_FIELDS, ""))
+            ),
             ordering=values.get(_ORDERING_FIELDS) or values.get(_PRECOMBINE_FIELD) or None,
-            hive_style=_flag(values, "hoodie.datasource.write.hive_style_partitioning"),
-            url_encode=_flag(values, "hoodie.datasource.write.partitionpath.urlencode"),
+            hive_style=_flag(values, _HIVE_STYLE),
+            url_encode=_flag(values, _URL_ENCODE),
             create_schema=values.get("hoodie.table.create.schema") or None,
             properties=dict(values),
         )
+
+    @property
+    def timeline_zone(self) -> TimelineZone:
+        """Where the table does not tell, it is Hudi's default."""
+        return TimelineZone(self.properties.get(TIMELINE_ZONE, TimelineZone.LOCAL))
 
     @property
     def populates_meta_columns(self) -> bool:
@@ -80,7 +103,7 @@ class TableSettings:
     @property
     def metadata_partitions(self) -> tuple[str, ...]:
         """Partitions of Hudi's metadata table that readers of this table trust."""
-        return _names(self.properties.get("hoodie.table.metadata.partitions", ""))
+        return split_names(self.properties.get("hoodie.table.metadata.partitions", ""))
 
     @property
     def archive_folder(self) -> str:
@@ -90,12 +113,12 @@ class TableSettings:
     @property
     def key_generator(self) -> str:
         """The generator's class: one of `KeyGenerator` if it is known."""
-        return key_generators.stored_generator(self.properties)
+        return key_generators.generator_class(self.properties)
 
     @property
     def partition_types(self) -> tuple[PartitionType, ...]:
         """The type of each partition column; `UnsupportedTable` if the table does not tell."""
-        types = self.told_partition_types
+        types = self.declared_partition_types
         if types is None:
             raise UnsupportedTable(
                 "the table does not tell the types of its partition columns",
@@ -106,7 +129,7 @@ class TableSettings:
         return types
 
     @property
-    def told_partition_types(self) -> tuple[PartitionType, ...] | None:
+    def declared_partition_types(self) -> tuple[PartitionType, ...] | None:
         """The same; None if the table does not tell."""
         if self.key_generator == KeyGenerator.CUSTOM:
             return self._custom_types()
@@ -131,10 +154,18 @@ class TableSettings:
         payload = self.properties.get(_PAYLOAD_CLASS, "")
         return payload in _EVENT_TIME_PAYLOADS and self.ordering is not None
 
+    @property
+    def merge_mode(self) -> str:
+        """As Hudi 1.x says it. With an ordering column, the latest write is in no mode of Hudi's."""
+        if self.merges_by_event_time:
+            return MergeMode.EVENT_TIME
+        payload = self.properties.get(_PAYLOAD_CLASS) or Payload.LATEST_WRITE
+        return MergeMode.COMMIT_TIME if self.ordering is None else f"{payload} with an ordering column"
+
     def _custom_types(self) -> tuple[PartitionType, ...] | None:
         for key in (TYPED_PARTITION_FIELDS, _PARTITION_FIELDS):
             try:
-                names, types = key_generators.split_types(_names(self.properties.get(key, "")))
+                names, types = key_generators.split_types(split_names(self.properties.get(key, "")))
             except InvalidOption:
                 continue
             if names == self.partition_by:
@@ -153,6 +184,13 @@ class TableSettings:
     def check_writable(self) -> None:
         """Refuse rows for a table of which is not known what to make of them."""
         self.check_changeable()
+        inside = [name for name in (*self.record_key, *self.partition_by, self.ordering or "") if "." in name]
+        if inside:
+            raise UnsupportedTable(
+                "writing to this kind of table is not supported",
+                feature="keys, partitions or ordering by a field inside of a struct",
+                columns=", ".join(inside),
+            )
         if self.key_generator == KeyGenerator.TIMESTAMP or PartitionType.TIMESTAMP in self.partition_types:
             self._check_timestamps()
 
@@ -170,7 +208,7 @@ class TableSettings:
             ("key generator " + self.key_generator, self.key_generator not in tuple(KeyGenerator)),
             ("payload class " + payload, payload not in KNOWN_PAYLOADS),
             ("generated record keys", not self.record_key),
-            ("several ordering columns", len(_names(self.ordering or "")) > 1),
+            ("several ordering columns", len(split_names(self.ordering or "")) > 1),
         ):
             if used:
                 raise UnsupportedTable("writing to this kind of table is not supported", feature=feature)
@@ -204,7 +242,9 @@ def new_table_settings(
         raise InvalidOption("a table needs at least one record key column", hint="give record_key")
     if table_type not in tuple(TableType):
         raise InvalidOption("unknown table type", type=table_type, hint="use " + " or ".join(TableType))
-    given = _given(properties)
+    given = _parse_properties(properties)
+    if MERGE_MODE in given:
+        _set_payload(given, ordering)
     generator = given.pop(key_generators.CLASS, "")
     columns, types = partition_by, tuple[PartitionType, ...]()
     if generator == KeyGenerator.CUSTOM:
@@ -213,18 +253,18 @@ def new_table_settings(
     for role, names in (("record_key", record_key), ("partition_by", columns), ("ordering", ordered_by)):
         _check_columns(role, names)
     values = {
-        "hoodie.table.name": name,
+        _NAME: name,
         "hoodie.database.name": "default",
-        "hoodie.table.type": table_type,
+        _TYPE: table_type,
         "hoodie.table.version": TABLE_VERSION,
         "hoodie.timeline.layout.version": LAYOUT_VERSION,
-        "hoodie.table.recordkey.fields": ",".join(record_key),
-        key_generators.CLASS: generator or str(key_generators.inferred_generator(record_key, columns)),
+        _RECORD_KEY: ",".join(record_key),
+        key_generators.CLASS: generator or str(key_generators.infer_generator(record_key, columns)),
         "hoodie.table.base.file.format": "PARQUET",
-        "hoodie.table.timeline.timezone": "UTC",
+        TIMELINE_ZONE: str(TimelineZone.UTC),
         "hoodie.archivelog.folder": "archived",
-        "hoodie.datasource.write.hive_style_partitioning": "true",
-        "hoodie.datasource.write.partitionpath.urlencode": "false",
+        _HIVE_STYLE: "true",
+        _URL_ENCODE: "false",
         "hoodie.datasource.write.drop.partition.columns": "false",
         _PAYLOAD_CLASS: str(Payload.EVENT_TIME if ordering else Payload.LATEST_WRITE),
     }
@@ -241,20 +281,8 @@ def new_table_settings(
     return TableSettings.from_properties(values | given | _timestamp_properties(settings))
 
 
-_FLAGS = frozenset(
-    {"hoodie.datasource.write.hive_style_partitioning", "hoodie.datasource.write.partitionpath.urlencode"}
-)
-_GIVEN = _FLAGS | {
-    "hoodie.database.name",
-    "hoodie.table.create.schema",
-    _PAYLOAD_CLASS,
-    key_generators.CLASS,
-    *timestamps.NAMES,
-}
-"""Properties a caller may set; all others follow from the arguments."""
-_ACCEPTED = _GIVEN | set(key_generators.NAMES) | set(timestamps.NEW_NAMES)
-"""The same with their other spellings."""
-
+ARGUMENTS = frozenset({_NAME, _TYPE, _RECORD_KEY, _PARTITION_FIELDS, _PRECOMBINE_FIELD})
+"""Properties that `new_table_settings` takes as arguments. A caller may give all others of the table."""
 _EVENT_TIME_PAYLOADS = (Payload.EVENT_TIME, _PAYLOADS + "EventTimeAvroPayload")
 KNOWN_PAYLOADS = (Payload.LATEST_WRITE, *_EVENT_TIME_PAYLOADS)
 
@@ -276,24 +304,61 @@ def _check_version(values: Mapping[str, str]) -> None:
     )
 
 
-def _given(properties: Mapping[str, str]) -> dict[str, str]:
+def _parse_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """The caller's properties, checked, under the names they are stored by."""
-    given: dict[str, str] = {}
     for key, value in properties.items():
-        _check_property(key, value)
-        name, stored = timestamps.NEW_NAMES.get(key, key), value
-        if key in key_generators.NAMES:
-            name, stored = key_generators.CLASS, str(key_generators.spelled_generator(value, option=key))
+        _check_value(key, value)
+    given: dict[str, str] = {}
+    for key, value in effective_options(properties, [Area.TABLE]).items():
+        option = option_named(key)
+        assert option is not None, "only options of the table are left"
+        name, stored = option.setting, value
+        if name in ARGUMENTS:
+            hint = "give one of " + ", ".join(sorted(options_of(Area.TABLE).keys() - ARGUMENTS))
+            raise InvalidOption("this property cannot be set at creation", property=key, hint=hint)
+        if name == key_generators.CLASS:
+            stored = str(key_generators.parse_generator(value, option=key))
         if given.setdefault(name, stored) != stored:
             raise InvalidOption("two spellings of a property contradict each other", property=name)
     return given
+
+
+def payload_of_mode(mode: MergeMode, ordering: str | None) -> Payload:
+    """The payload class that merges as the mode does; `InvalidOption` if none does.
+
+    The latest write with an ordering column still orders the rows of one write
+    by that column, as in Hudi 0.15; Hudi 1.x in this mode does not.
+    """
+    if mode is MergeMode.COMMIT_TIME and ordering is not None:
+        raise InvalidOption(
+            "this merge mode takes no ordering column",
+            option=MERGE_MODE,
+            value=mode,
+            ordering=ordering,
+            hint="leave the ordering column out, or merge by " + MergeMode.EVENT_TIME,
+        )
+    return Payload.EVENT_TIME if mode is MergeMode.EVENT_TIME else Payload.LATEST_WRITE
+
+
+def _set_payload(given: dict[str, str], ordering: str | None) -> None:
+    """Say by the payload class what the merge mode says."""
+    mode: MergeMode = options_of(Area.TABLE)[MERGE_MODE].parse(given.pop(MERGE_MODE))
+    payload = payload_of_mode(mode, ordering)
+    same = _EVENT_TIME_PAYLOADS if mode is MergeMode.EVENT_TIME else (Payload.LATEST_WRITE,)
+    if given.setdefault(_PAYLOAD_CLASS, str(payload)) not in same:
+        raise InvalidOption(
+            "the payload class and the merge mode contradict each other",
+            mode=mode,
+            payload=given[_PAYLOAD_CLASS],
+            hint="leave one of them out",
+        )
 
 
 def _timestamp_properties(settings: TableSettings) -> dict[str, str]:
     """The settings of timestamps as they are stored, checked; none if no column needs them."""
     given = {name: settings.properties[name] for name in timestamps.NAMES if name in settings.properties}
     if PartitionType.TIMESTAMP in settings.partition_types:
-        return timestamps.stored_properties(given)
+        return timestamps.properties_to_store(given)
     if given:
         raise InvalidOption(
             "only a partition column of type TIMESTAMP has use for this property",
@@ -320,7 +385,14 @@ def _check_payload(settings: TableSettings) -> None:
 
 def _check_columns(role: str, names: tuple[str, ...]) -> None:
     for name in names:
-        if not isinstance(name, str) or not _COLUMN.fullmatch(name) or name.startswith("_hoodie_"):
+        if isinstance(name, str) and "." in name:
+            raise InvalidOption(
+                "fields inside of a struct are not supported here",
+                role=role,
+                name=repr(name),
+                hint="copy the field into a column of its own",
+            )
+        if not isinstance(name, str) or not is_column_name(name) or name.startswith("_hoodie_"):
             raise InvalidOption(
                 "this cannot be the name of a column", role=role, name=repr(name),
                 hint=f"types need {key_generators.CLASS} = {KeyGenerator.CUSTOM}" if ":" in str(name)
@@ -330,19 +402,19 @@ def _check_columns(role: str, names: tuple[str, ...]) -> None:
         raise InvalidOption("a column is named twice", role=role, names=", ".join(names))
 
 
-def _check_property(key: str, value: str) -> None:
-    if key not in _ACCEPTED:
-        hint = "give one of " + ", ".join(sorted(_GIVEN))
-        raise InvalidOption("this property cannot be set at creation", property=key, hint=hint)
-    if not isinstance(value, str) or (key in _FLAGS and value not in ("true", "false")):
-        wanted = "true or false, as text" if key in _FLAGS else "text"
+def _check_value(key: str, value: str) -> None:
+    """Refuse what could not be stored as it is written."""
+    wanted = ""
+    if key in (_HIVE_STYLE, _URL_ENCODE) and value not in ("true", "false"):
+        wanted = "true or false, as text"
+    elif key == TIMELINE_ZONE and value not in tuple(TimelineZone):
+        wanted = " or ".join(TimelineZone)
+    elif not isinstance(value, str):
+        wanted = "text"
+    if wanted:
         raise InvalidOption(
             "property has a value that cannot be used", property=key, value=value, wanted=wanted
         )
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def _flag(values: Mapping[str, str], key: str) -> bool:

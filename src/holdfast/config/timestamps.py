@@ -4,15 +4,16 @@ import datetime as dt
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Self, TypeVar
+from typing import Self
 from zoneinfo import ZoneInfo
 
+from holdfast.config.choices import TimestampType, TimeUnit
 from holdfast.config.date_patterns import DatePattern, input_pattern, output_pattern
+from holdfast.config.option import Area
+from holdfast.config.option_table import options_of
 from holdfast.errors import InvalidOption
 
 _NEW = "hoodie.keygen."
-_OLD = "hoodie.deltastreamer.keygen."
 TYPE = _NEW + "timebased.timestamp.type"
 UNIT = _NEW + "timebased.timestamp.scalar.time.unit"
 INPUT_FORMAT = _NEW + "timebased.input.dateformat"
@@ -23,7 +24,7 @@ OUTPUT_ZONE = _NEW + "timebased.output.timezone"
 ZONE = _NEW + "timebased.timezone"
 PARSER = _NEW + "datetime.parser.class"
 NAMES = (TYPE, UNIT, INPUT_FORMAT, INPUT_DELIMITER, INPUT_ZONE, OUTPUT_FORMAT, OUTPUT_ZONE, ZONE, PARSER)
-NEW_NAMES = {name.replace(_NEW, _OLD): name for name in NAMES} | {name: name for name in NAMES}
+NEW_NAMES = {spelling: name for name in NAMES for spelling in reversed(options_of(Area.TABLE)[name].names)}
 """Every accepted spelling → the name under which it is stored."""
 
 _PARSER_KNOWN = "org.apache.hudi.keygen.parser.HoodieDateTimeParser"
@@ -32,32 +33,12 @@ _OFFSET_HOURS_MAX = 23
 _OFFSET_MINUTES_MAX = 59
 
 
-class TimestampType(StrEnum):
-    UNIX_TIMESTAMP = "UNIX_TIMESTAMP"
-    EPOCHMILLISECONDS = "EPOCHMILLISECONDS"
-    EPOCHMICROSECONDS = "EPOCHMICROSECONDS"
-    SCALAR = "SCALAR"
-    DATE_STRING = "DATE_STRING"
-    MIXED = "MIXED"
-
-
-class TimeUnit(StrEnum):
-    NANOSECONDS = "NANOSECONDS"
-    MICROSECONDS = "MICROSECONDS"
-    MILLISECONDS = "MILLISECONDS"
-    SECONDS = "SECONDS"
-    MINUTES = "MINUTES"
-    HOURS = "HOURS"
-    DAYS = "DAYS"
-
-
 _UNIT_OF = {
     TimestampType.UNIX_TIMESTAMP: TimeUnit.SECONDS,
     TimestampType.EPOCHMILLISECONDS: TimeUnit.MILLISECONDS,
     TimestampType.EPOCHMICROSECONDS: TimeUnit.MICROSECONDS,
 }
 _TEXT_TYPES = (TimestampType.DATE_STRING, TimestampType.MIXED)
-Choice = TypeVar("Choice", bound=StrEnum)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,22 +60,22 @@ class TimestampSettings:
         Hudi does not always store the type. With a format for input it can
         only concern texts, which both types that read texts read alike.
         """
-        found = {NEW_NAMES[name]: values[name] for name in NEW_NAMES if name in values}
-        if found.get(PARSER, _PARSER_KNOWN) != _PARSER_KNOWN:
-            raise InvalidOption("a parser for dates is not supported", property=PARSER, value=found[PARSER])
-        if not found.get(OUTPUT_FORMAT):
+        given = {NEW_NAMES[name]: values[name] for name in NEW_NAMES if name in values}
+        if given.get(PARSER, _PARSER_KNOWN) != _PARSER_KNOWN:
+            raise InvalidOption("a parser for dates is not supported", property=PARSER, value=given[PARSER])
+        if not given.get(OUTPUT_FORMAT):
             raise _missing(OUTPUT_FORMAT)
-        unit = _unit(found)
+        unit = _unit(given)
         return cls(
             unit=unit,
-            input_patterns=_input_patterns(found) if unit is None else (),
-            output_pattern=output_pattern(found[OUTPUT_FORMAT], option=OUTPUT_FORMAT),
-            input_zone=_zone(found, ZONE if ZONE in found else INPUT_ZONE),
-            output_zone=_zone(found, ZONE if ZONE in found else OUTPUT_ZONE),
+            input_patterns=_input_patterns(given) if unit is None else (),
+            output_pattern=output_pattern(given[OUTPUT_FORMAT], option=OUTPUT_FORMAT),
+            input_zone=_zone(given, ZONE if ZONE in given else INPUT_ZONE),
+            output_zone=_zone(given, ZONE if ZONE in given else OUTPUT_ZONE),
         )
 
 
-def stored_properties(given: Mapping[str, str]) -> dict[str, str]:
+def properties_to_store(given: Mapping[str, str]) -> dict[str, str]:
     """The settings of a new table as they are stored, checked; names are the new ones.
 
     Where Hudi would take the zone of its own process, UTC is written down.
@@ -113,34 +94,26 @@ def stored_properties(given: Mapping[str, str]) -> dict[str, str]:
     return stored
 
 
-def _unit(found: Mapping[str, str]) -> TimeUnit | None:
-    if not found.get(TYPE):
-        if not found.get(INPUT_FORMAT):
+def _unit(given: Mapping[str, str]) -> TimeUnit | None:
+    if not given.get(TYPE):
+        if not given.get(INPUT_FORMAT):
             raise _missing(TYPE)
         return None
-    kind = _one_of(TimestampType, found[TYPE], option=TYPE)
+    kind = options_of(Area.TABLE)[TYPE].parse(given[TYPE])
     if kind in _TEXT_TYPES:
         return None
     if kind is TimestampType.SCALAR:
-        return _one_of(TimeUnit, found.get(UNIT) or TimeUnit.SECONDS, option=UNIT)
+        option = options_of(Area.TABLE)[UNIT]
+        unit: TimeUnit = option.parse(given.get(UNIT) or str(option.default))
+        return unit
     return _UNIT_OF[kind]
 
 
-def _one_of(choices: type[Choice], text: str, *, option: str) -> Choice:
-    try:
-        return choices(text.strip().upper())
-    except ValueError:
-        wanted = ", ".join(choices)
-        raise InvalidOption(
-            "property has a value that cannot be used", property=option, value=repr(text), wanted=wanted
-        ) from None
-
-
-def _input_patterns(found: Mapping[str, str]) -> tuple[DatePattern, ...]:
-    formats = found.get(INPUT_FORMAT)
+def _input_patterns(given: Mapping[str, str]) -> tuple[DatePattern, ...]:
+    formats = given.get(INPUT_FORMAT)
     if not formats:
         raise _missing(INPUT_FORMAT)
-    delimiter = found.get(INPUT_DELIMITER, "").strip() or ","
+    delimiter = given.get(INPUT_DELIMITER, "").strip() or ","
     try:
         splitter = re.compile(delimiter)
     except re.error as error:
@@ -154,9 +127,9 @@ def _input_patterns(found: Mapping[str, str]) -> tuple[DatePattern, ...]:
     return tuple(input_pattern(text.strip(), option=INPUT_FORMAT) for text in splitter.split(formats))
 
 
-def _zone(found: Mapping[str, str], option: str) -> dt.tzinfo | None:
+def _zone(given: Mapping[str, str], option: str) -> dt.tzinfo | None:
     """The zone as Java names it: of the time zone database, or an offset such as `GMT+8:00`."""
-    name = found.get(option, "")
+    name = given.get(option, "")
     if not name.strip():
         return None
     offset = _JAVA_OFFSET.fullmatch(name)

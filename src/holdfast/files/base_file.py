@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from holdfast.files.key_footer import KeyFooter
@@ -22,6 +23,7 @@ ROW_GROUP_ROWS = 200_000
 _ROW_GROUP_BYTES = 128 * 1024 * 1024
 _ROW_GROUP_BYTES_MIN = 1024 * 1024
 _ZSTD_LEVEL = 1
+_SAMPLE_ROWS = 2048
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +157,18 @@ def leaf_columns(path: str, kind: pa.DataType) -> list[tuple[str, pa.DataType]]:
         keys = leaf_columns(f"{path}.key_value.key", kind.key_type)
         return keys + leaf_columns(f"{path}.key_value.value", kind.item_type)
     return [(path, kind)]
+
+
+def repeating_columns(sample: pa.Table | pa.RecordBatch) -> list[str]:
+    """Columns that should get a dictionary: those with few distinct values, judged by the first rows."""
+    head = sample.slice(0, _SAMPLE_ROWS)
+    repeating: list[str] = []
+    for field, column in zip(head.schema, head.columns, strict=True):
+        if pa.types.is_nested(field.type):
+            repeating += [path for path, _ in leaf_columns(field.name, field.type)]
+        elif pc.count_distinct(column).as_py() * 2 <= len(column):
+            repeating.append(field.name)
+    return repeating
 
 
 def parquet_writer(sink: object, schema: pa.Schema, encoding: Encoding) -> pq.ParquetWriter:

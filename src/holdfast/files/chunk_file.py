@@ -20,8 +20,8 @@ from holdfast.format.parquet_footer import (
     decode_footer,
     encode_footer,
     footer_size,
-    moved_chunk,
-    renamed_chunk,
+    move_chunk,
+    rename_chunk,
     same_leaf,
 )
 
@@ -50,11 +50,11 @@ class ParquetSource:
 
     def chunk(self, row_group: int, leaf: Leaf) -> Chunk:
         """The chunk in a row group that may stand in another file under `leaf`; `Malformed` if none may."""
-        found = self.leaf(leaf.path)
-        if found is None or not same_leaf(found, leaf):
+        held = self.leaf(leaf.path)
+        if held is None or not same_leaf(held, leaf):
             raise Malformed(f"no column chunk of the file fits the column {leaf.dotted!r}")
         chunk = self.footer.row_groups[row_group].chunks[self._positions[leaf.path]]
-        return renamed_chunk(chunk, leaf.path)
+        return rename_chunk(chunk, leaf.path)
 
     def pieces(self, start: int, end: int) -> Iterator[bytes]:
         """The bytes of a range in order, a few megabytes at a time."""
@@ -70,7 +70,7 @@ class ParquetSource:
 class ChunkFile:
     """A new Parquet file on an empty sink, with the schema and the writer's name of the template.
 
-    Nobody can read the file before `close`.
+    The file cannot be read before `close`.
     """
 
     def __init__(self, sink: BinaryIO, *, template: Footer) -> None:
@@ -88,15 +88,15 @@ class ChunkFile:
         """
         if rows == 0:
             return
-        picked = [
-            (source, _checked_chunk(source, row_group, leaf, rows=rows))
+        chunks_to_copy = [
+            (source, _check_chunk(source, row_group, leaf, rows=rows))
             for leaf, (source, row_group) in zip(self._template.leaves, chunks, strict=True)
         ]
         moved: list[Chunk] = []
-        for _, chunk in picked:
-            moved.append(moved_chunk(chunk, self._end))
+        for _, chunk in chunks_to_copy:
+            moved.append(move_chunk(chunk, self._end))
             self._end += chunk.size_bytes
-        for source, start, end in _runs(picked):
+        for source, start, end in _runs(chunks_to_copy):
             for piece in source.pieces(start, end):
                 self._sink.write(piece)
         self._row_groups.append(RowGroup(rows, tuple(moved)))
@@ -130,17 +130,17 @@ def _read_footer(reader: BinaryIO) -> Footer:
     return decode_footer(reader.read(size), data_end=data_end)
 
 
-def _checked_chunk(source: ParquetSource, row_group: int, leaf: Leaf, *, rows: int) -> Chunk:
-    found = source.footer.row_groups[row_group].rows
-    if found != rows:
-        raise Malformed(f"a chunk of {leaf.dotted!r} has {found} rows in a row group of {rows}")
+def _check_chunk(source: ParquetSource, row_group: int, leaf: Leaf, *, rows: int) -> Chunk:
+    rows_held = source.footer.row_groups[row_group].rows
+    if rows_held != rows:
+        raise Malformed(f"a chunk of {leaf.dotted!r} has {rows_held} rows in a row group of {rows}")
     return source.chunk(row_group, leaf)
 
 
-def _runs(picked: Sequence[tuple[ParquetSource, Chunk]]) -> Iterator[tuple[ParquetSource, int, int]]:
+def _runs(chunks_to_copy: Sequence[tuple[ParquetSource, Chunk]]) -> Iterator[tuple[ParquetSource, int, int]]:
     """Ranges to copy, neighbours in their source joined: storage likes few long reads."""
     run: tuple[ParquetSource, int, int] | None = None
-    for source, chunk in picked:
+    for source, chunk in chunks_to_copy:
         if run is not None and run[0] is source and run[2] == chunk.start:
             run = source, run[1], chunk.end
             continue

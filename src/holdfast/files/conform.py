@@ -14,7 +14,7 @@ from holdfast.format.schemas import is_list
 _Rows = TypeVar("_Rows", pa.Table, pa.RecordBatch)
 
 
-def conformed(rows: _Rows, schema: pa.Schema) -> _Rows:
+def conform_rows(rows: _Rows, schema: pa.Schema) -> _Rows:
     """The columns of the schema, in its order; those the rows lack, also within structs, are null.
 
     Numbers become wider as in Hudi: large integers lose digits in a float,
@@ -35,59 +35,59 @@ def _column(rows: pa.Table | pa.RecordBatch, field: pa.Field) -> pa.ChunkedArray
     if _is_as_asked(column.type, field.type):
         return column
     if isinstance(column, pa.Array):
-        return _conformed_array(column, field.type)
-    return pa.chunked_array([_conformed_array(chunk, field.type) for chunk in column.chunks], field.type)
+        return _conform_array(column, field.type)
+    return pa.chunked_array([_conform_array(chunk, field.type) for chunk in column.chunks], field.type)
 
 
-def _is_as_asked(found: pa.DataType, kind: pa.DataType) -> bool:
+def _is_as_asked(given: pa.DataType, kind: pa.DataType) -> bool:
     """Equality of types alone overlooks what the elements of a list are called, which Parquet stores."""
-    return bool(found.equals(kind, check_metadata=True))
+    return bool(given.equals(kind, check_metadata=True))
 
 
-def _conformed_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    found = values.type
-    if _is_as_asked(found, kind):
+def _conform_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    given = values.type
+    if _is_as_asked(given, kind):
         return values
-    if pa.types.is_dictionary(found) or pa.types.is_run_end_encoded(found):
-        return _conformed_array(pc.cast(values, found.value_type), kind)
-    if pa.types.is_struct(kind) and pa.types.is_struct(found):
-        return _conformed_struct(values, kind)
-    if pa.types.is_map(kind) and pa.types.is_map(found):
-        return _conformed_map(values, kind)
-    if pa.types.is_list(kind) and is_list(found):
-        return _conformed_list(values, kind)
-    if pa.types.is_float32(found) and pa.types.is_float64(kind):
+    if pa.types.is_dictionary(given) or pa.types.is_run_end_encoded(given):
+        return _conform_array(pc.cast(values, given.value_type), kind)
+    if pa.types.is_struct(kind) and pa.types.is_struct(given):
+        return _conform_struct(values, kind)
+    if pa.types.is_map(kind) and pa.types.is_map(given):
+        return _conform_map(values, kind)
+    if pa.types.is_list(kind) and is_list(given):
+        return _conform_list(values, kind)
+    if pa.types.is_float32(given) and pa.types.is_float64(kind):
         # As Hudi has it: 1.1 becomes 1.1, not the 1.10000002… that a float32 of 1.1 exactly is.
         return pc.cast(pc.cast(values, pa.string()), kind)
-    is_rounded = pa.types.is_integer(found) and pa.types.is_floating(kind)
+    is_rounded = pa.types.is_integer(given) and pa.types.is_floating(kind)
     return pc.cast(values, kind, safe=not is_rounded)
 
 
-def _conformed_struct(values: pa.StructArray, kind: pa.StructType) -> pa.StructArray:
-    found = {field.name: index for index, field in enumerate(values.type)}
+def _conform_struct(values: pa.StructArray, kind: pa.StructType) -> pa.StructArray:
+    given = {field.name: index for index, field in enumerate(values.type)}
     fields = [
-        _conformed_array(values.field(found[field.name]), field.type)
-        if field.name in found
+        _conform_array(values.field(given[field.name]), field.type)
+        if field.name in given
         else pa.nulls(len(values), field.type)
         for field in kind
     ]
     return pa.StructArray.from_arrays(fields, fields=list(kind), mask=_mask(values))
 
 
-def _conformed_list(values: pa.Array, kind: pa.ListType) -> pa.ListArray:
+def _conform_list(values: pa.Array, kind: pa.ListType) -> pa.ListArray:
     """A list of any layout; what lies behind a null is left out, because Parquet cannot store it."""
     lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy()
     ends = pa.array(np.append(0, np.cumsum(lengths, dtype=np.int64)))
-    elements = _conformed_array(values.flatten(), kind.value_type)
+    elements = _conform_array(values.flatten(), kind.value_type)
     return pa.ListArray.from_arrays(pc.cast(ends, pa.int32()), elements, type=kind, mask=_mask(values))
 
 
-def _conformed_map(values: pa.MapArray, kind: pa.MapType) -> pa.MapArray:
+def _conform_map(values: pa.MapArray, kind: pa.MapType) -> pa.MapArray:
     offsets = values.offsets
     start = offsets[0].as_py()
     length = offsets[-1].as_py() - start
-    keys = _conformed_array(values.keys.slice(start, length), kind.key_type)
-    items = _conformed_array(values.items.slice(start, length), kind.item_type)
+    keys = _conform_array(values.keys.slice(start, length), kind.key_type)
+    items = _conform_array(values.items.slice(start, length), kind.item_type)
     offsets = pc.subtract(offsets, start)
     return pa.MapArray.from_arrays(offsets, keys, items, type=kind, mask=_mask(values))
 

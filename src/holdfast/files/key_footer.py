@@ -11,7 +11,7 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from holdfast.format.bloom import DYNAMIC, build_bloom, decode_bloom, extended_bloom
+from holdfast.format.bloom import DYNAMIC, build_bloom, decode_bloom, extend_bloom
 from holdfast.format.record_keys import key_range, keys_within
 
 _BLOOM = "org.apache.hudi.bloomfilter"
@@ -53,7 +53,7 @@ class KeyFooter:
             return None
         if len(keys) == 0:
             return self
-        bloom = extended_bloom(self.bloom, [keys], type_code=self.bloom_type)
+        bloom = extend_bloom(self.bloom, [keys], type_code=self.bloom_type)
         if bloom is None:
             return None
         ends = pa.chunked_array([keys, pa.array([self.least, self.greatest])])

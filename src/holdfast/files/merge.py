@@ -21,8 +21,8 @@ from holdfast.files.base_file import Encoding
 from holdfast.files.key_footer import KeyFooter
 from holdfast.files.merged_file import MergedFileWriter, RowGroupChanges
 from holdfast.files.meta_columns import COMMIT_TIME, RECORD_KEY
-from holdfast.files.open_base_file import held_base_file, reading
-from holdfast.files.picking import Positions, picked, picked_rows
+from holdfast.files.open_base_file import hold_base_file, reading
+from holdfast.files.picking import Positions, pick, pick_rows
 from holdfast.model.names import BaseFileName
 from holdfast.storage.store import Store
 
@@ -48,7 +48,7 @@ class Incoming:
 
     def only(self, chosen: Positions) -> "Incoming":
         keys = self.keys.take(pa.array(chosen))
-        return Incoming(picked_rows(self.rows, chosen), keys, self.removes[chosen])
+        return Incoming(pick_rows(self.rows, chosen), keys, self.removes[chosen])
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +64,11 @@ class Changes:
         return cls((RowGroupChanges(_NONE, _NONE, _NONE),) * old.row_groups, _NONE, _NONE)
 
     @property
-    def updated(self) -> int:
+    def updated_rows(self) -> int:
         return sum(len(group.updated) for group in self.row_groups)
 
     @property
-    def removed(self) -> int:
+    def removed_rows(self) -> int:
         return sum(len(group.removed) for group in self.row_groups)
 
     def __bool__(self) -> bool:
@@ -105,7 +105,7 @@ class OldVersion:
         for number, (positions, sources) in enumerate(hits):
             if ordering is not None and len(positions) > 0:
                 stored = self._column(number, ordering).take(pa.array(positions))
-                wins = _wins(picked(incoming.rows.column(ordering), sources), stored)
+                wins = _wins(pick(incoming.rows.column(ordering), sources), stored)
                 positions, sources = positions[wins], sources[wins]
             won.append(sources)
             removes = incoming.removes[sources]
@@ -143,8 +143,8 @@ class OldVersion:
 
 
 @contextmanager
-def opened_old_version(store: Store, path: str) -> Iterator[OldVersion]:
-    with held_base_file(store, path, dictionaries=(COMMIT_TIME,)) as parquet:
+def open_old_version(store: Store, path: str) -> Iterator[OldVersion]:
+    with hold_base_file(store, path, dictionaries=(COMMIT_TIME,)) as parquet:
         yield OldVersion(parquet, path)
 
 

@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from holdfast.errors import TableDamaged
 from holdfast.files.base_file import (
     ROW_GROUP_ROWS,
     Encoding,
@@ -25,7 +24,7 @@ from holdfast.files.base_file import (
     parquet_writer,
 )
 from holdfast.files.chunk_file import ChunkFile, ParquetSource, copyable_columns
-from holdfast.files.conform import conformed
+from holdfast.files.conform import conform_rows
 from holdfast.files.key_footer import KeyFooter
 from holdfast.files.meta_columns import (
     COMMIT_TIME,
@@ -36,13 +35,13 @@ from holdfast.files.meta_columns import (
     SEQUENCE,
     constant_column,
     meta_columns,
-    numbered_column,
-    replaced,
+    replace_at,
+    sequence_column,
 )
 from holdfast.files.open_base_file import reading
-from holdfast.files.picking import Positions, picked
+from holdfast.files.picking import Positions, pick
 from holdfast.format.commits import WriteStat
-from holdfast.format.malformed import Malformed
+from holdfast.format.malformed import report_damage
 from holdfast.format.parquet_footer import Footer, same_leaf
 from holdfast.format.schemas import META_COLUMNS
 from holdfast.model.names import BaseFileName, in_partition
@@ -102,7 +101,7 @@ class MergedFileWriter:
         self._stack = ExitStack()
         with reading(old_path):
             self._source = ParquetSource(self._stack.enter_context(store.open(old_path)))
-        template = self._encoded(self._schema.empty_table()).footer
+        template = self._encode(self._schema.empty_table()).footer
         self._copyable = copyable_columns(self._source.footer, template)
         self._leaves = [leaf.path[0] for leaf in template.leaves]
         self._spelled_like_keys = _columns_like(RECORD_KEY, template) & self._fixed
@@ -174,7 +173,7 @@ class MergedFileWriter:
         small: list[pa.Table] = []
         held = 0
         for number in reversed(range(start, end)):
-            rows = self._merged(number, row_groups[number], incoming)
+            rows = self._merge_row_group(number, row_groups[number], incoming)
             held += rows.nbytes
             if held > _SMALL_ROW_GROUPS_BYTES:
                 break
@@ -183,11 +182,11 @@ class MergedFileWriter:
 
     def _copy_row_group(self, number: int, change: RowGroupChanges, incoming: pa.Table) -> None:
         if len(change.removed) > 0:
-            self._write_encoded(self._merged(number, change, incoming))
+            self._write_encoded(self._merge_row_group(number, change, incoming))
             return
         rows = self._row_count(number)
-        changed = self._changed_columns(number, change, incoming)
-        encoded = self._encoded(changed) if changed.num_columns else None
+        changed = self._columns_to_encode(number, change, incoming)
+        encoded = self._encode(changed) if changed.num_columns else None
         names = self._names_of(rows)
         chunks = []
         for column in self._leaves:
@@ -197,13 +196,11 @@ class MergedFileWriter:
                 chunks.append((encoded, 0))
             else:
                 chunks.append((self._source, number))
-        try:
+        with report_damage("a data file cannot be read", file=self._old_path):
             self._file.add_row_group(rows, chunks)
-        except Malformed as error:
-            raise TableDamaged("a data file cannot be read", file=self._old_path, cause=error) from error
         self._count(number, rows)
 
-    def _changed_columns(self, number: int, change: RowGroupChanges, incoming: pa.Table) -> pa.Table:
+    def _columns_to_encode(self, number: int, change: RowGroupChanges, incoming: pa.Table) -> pa.Table:
         """The columns of a row group that cannot be copied, but for the file's name."""
         wanted = [name for name in self._schema.names if name != FILE_NAME]
         if not change:
@@ -223,10 +220,10 @@ class MergedFileWriter:
         self, number: int, name: str, old: pa.Array, new: pa.Array | None, change: RowGroupChanges
     ) -> pa.Array:
         if name in META_COLUMNS:
-            return self._updated_meta(number, name, old, change)
-        return old if new is None else replaced(old, change.updated, new)
+            return self._update_meta(number, name, old, change)
+        return old if new is None else replace_at(old, change.updated, new)
 
-    def _updated_meta(self, number: int, name: str, old: pa.Array, change: RowGroupChanges) -> pa.Array:
+    def _update_meta(self, number: int, name: str, old: pa.Array, change: RowGroupChanges) -> pa.Array:
         if name == COMMIT_TIME:
             codes = old.indices.to_numpy().copy()
             codes[change.updated] = len(old.dictionary)
@@ -235,12 +232,12 @@ class MergedFileWriter:
         if name == SEQUENCE:
             # By the place in the old file, so that no number is given twice where rows are removed.
             numbers = self._first_rows[number] + change.updated
-            return replaced(
-                old, change.updated, numbered_column(f"{self._name.instant}_{self._task}_", numbers)
+            return replace_at(
+                old, change.updated, sequence_column(f"{self._name.instant}_{self._task}_", numbers)
             )
         return old
 
-    def _merged(self, number: int, change: RowGroupChanges, incoming: pa.Table) -> pa.Table:
+    def _merge_row_group(self, number: int, change: RowGroupChanges, incoming: pa.Table) -> pa.Table:
         """A whole row group with updates and removals."""
         columns = [
             self._with_updates(number, name, old, _updates(name, change, incoming), change)
@@ -266,7 +263,7 @@ class MergedFileWriter:
             with reading(self._old_path):
                 held = self._old.read_row_group(number, columns=there)
         form = pa.schema([_field_now(self._schema, held.schema.field(name)) for name in there])
-        stored = conformed(held, form)
+        stored = conform_rows(held, form)
         columns = {name: _whole(stored.column(name)) for name in there}
         columns |= {name: constant_column(value, rows) for name, value in known.items()}
         return {
@@ -278,10 +275,10 @@ class MergedFileWriter:
         return int(self._first_rows[number + 1] - self._first_rows[number])
 
     def _names_of(self, rows: int) -> ParquetSource:
-        """The column of file names for a row group of so many rows; most have the same number."""
+        """The column of file names for a row group of this size; most have the same."""
         if self._file_names is None or self._file_names[0] != rows:
             names = pa.table([constant_column(str(self._name), rows)], names=[FILE_NAME])
-            self._file_names = rows, self._encoded(names)
+            self._file_names = rows, self._encode(names)
         return self._file_names[1]
 
     def _write_encoded(self, rows: pa.Table) -> None:
@@ -289,7 +286,7 @@ class MergedFileWriter:
             return
         keys = rows.column(RECORD_KEY)
         repeats = {name: RECORD_KEY for name in self._spelled_like_keys if rows.column(name).equals(keys)}
-        source = self._encoded(rows, repeats)
+        source = self._encode(rows, repeats)
         self._file.add_row_group(rows.num_rows, [(source, 0)] * len(self._leaves))
         self._rows += rows.num_rows
         if self._keys is None:
@@ -300,7 +297,7 @@ class MergedFileWriter:
         if self._keys is None:
             self._seen_keys.append(self._old_columns(number, [RECORD_KEY])[RECORD_KEY])
 
-    def _encoded(self, rows: pa.Table, repeats: Mapping[str, str] | None = None) -> ParquetSource:
+    def _encode(self, rows: pa.Table, repeats: Mapping[str, str] | None = None) -> ParquetSource:
         """The columns, but for those that repeat another, as one row group of a Parquet file in memory."""
         rows = rows.drop_columns(list(repeats or ()))
         sink = io.BytesIO()
@@ -333,7 +330,7 @@ def _updates(name: str, change: RowGroupChanges, incoming: pa.Table) -> pa.Array
     """What the incoming rows bring for a column of a row group; None if nothing."""
     if len(change.updated) == 0 or name in META_COLUMNS:
         return None
-    return picked(incoming.column(name), change.sources).combine_chunks()
+    return pick(incoming.column(name), change.sources).combine_chunks()
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:

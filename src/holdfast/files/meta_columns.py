@@ -30,14 +30,14 @@ def meta_columns(
     count = len(keys)
     return [
         constant_column(instant, count),
-        numbered_column(f"{instant}_{task}_", np.arange(first_row, first_row + count)),
+        sequence_column(f"{instant}_{task}_", np.arange(first_row, first_row + count)),
         keys,
         constant_column(partition, count),
         constant_column(file_name, count),
     ]
 
 
-def replaced(column: pa.Array, positions: npt.NDArray[np.int64], values: pa.Array) -> pa.Array:
+def replace_at(column: pa.Array, positions: npt.NDArray[np.int64], values: pa.Array) -> pa.Array:
     """The column with these values at these positions."""
     if len(positions) == 0:
         return column
@@ -47,11 +47,11 @@ def replaced(column: pa.Array, positions: npt.NDArray[np.int64], values: pa.Arra
 
 
 def constant_column(value: str, count: int) -> pa.Array:
-    """One value, so many times, as a dictionary."""
+    """One value in every row, as a dictionary."""
     indices = pa.array(np.zeros(count, dtype=np.int32))
     return pa.DictionaryArray.from_arrays(indices, pa.array([value]))
 
 
-def numbered_column(prefix: str, numbers: npt.NDArray[np.int64]) -> pa.Array:
+def sequence_column(prefix: str, numbers: npt.NDArray[np.int64]) -> pa.Array:
     """The numbers as texts behind a prefix."""
     return pc.binary_join_element_wise(prefix, pc.cast(pa.array(numbers), pa.string()), "")

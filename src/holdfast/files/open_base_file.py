@@ -15,19 +15,17 @@ _OUR_WRITER = "parquet-cpp-arrow"
 
 
 @contextmanager
-def opened_base_file(
-    store: Store, path: str, *, dictionaries: Sequence[str] = ()
-) -> Iterator[pq.ParquetFile]:
+def open_base_file(store: Store, path: str, *, dictionaries: Sequence[str] = ()) -> Iterator[pq.ParquetFile]:
     """One base file; whatever cannot be read in this block is damage.
 
     The columns named in `dictionaries` come as dictionaries.
     """
-    with reading(path), held_base_file(store, path, dictionaries=dictionaries) as file:
+    with reading(path), hold_base_file(store, path, dictionaries=dictionaries) as file:
         yield file
 
 
 @contextmanager
-def held_base_file(store: Store, path: str, *, dictionaries: Sequence[str] = ()) -> Iterator[pq.ParquetFile]:
+def hold_base_file(store: Store, path: str, *, dictionaries: Sequence[str] = ()) -> Iterator[pq.ParquetFile]:
     """The same for a block that does other things, too: what reads in it is marked by `reading`."""
     with ExitStack() as stack:
         with reading(path):
@@ -55,12 +53,12 @@ def _check_columns(file: pq.ParquetFile, path: str) -> None:
 
     A damaged name would otherwise be a column that is not there, and read as nulls.
     """
-    said = (file.metadata.metadata or {}).get(b"parquet.avro.schema")
-    if said is None:
+    stored = (file.metadata.metadata or {}).get(b"parquet.avro.schema")
+    if stored is None:
         return
     is_ours = file.metadata.created_by.startswith(_OUR_WRITER)
     try:
-        found, expected = file.schema_arrow, arrow_schema(said.decode())
+        found, expected = file.schema_arrow, arrow_schema(stored.decode())
     except UnsupportedTable as error:
         if is_ours:
             raise TableDamaged("a data file's footer cannot be read", file=path, cause=error) from error

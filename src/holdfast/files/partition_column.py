@@ -28,7 +28,7 @@ def partition_column(rows: pa.RecordBatch | pa.Table, settings: TableSettings) -
 
 def _batch_column(rows: pa.RecordBatch, settings: TableSettings) -> pa.DictionaryArray:
     encoded = [
-        _encoded(name, rows.column(name), kind, settings)
+        _encode(name, rows.column(name), kind, settings)
         for name, kind in zip(settings.partition_by, settings.partition_types, strict=True)
     ]
     # Number the combinations of values, one column after the other.
@@ -44,7 +44,7 @@ def _batch_column(rows: pa.RecordBatch, settings: TableSettings) -> pa.Dictionar
     return pa.DictionaryArray.from_arrays(distinct.indices.take(pa.array(codes)), distinct.dictionary)
 
 
-def _encoded(name: str, column: pa.Array, kind: PartitionType, settings: TableSettings) -> pa.DictionaryArray:
+def _encode(name: str, column: pa.Array, kind: PartitionType, settings: TableSettings) -> pa.DictionaryArray:
     if kind is PartitionType.TIMESTAMP:
         return timestamp_texts(name, column, settings.timestamps)
     return pc.dictionary_encode(text_column(name, column), null_encoding="encode")

@@ -9,176 +9,40 @@ lost. Archives of every release with this layout are read; one form is written.
 import datetime as dt
 import json
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import msgspec
 
-from holdfast.format import cleans, compaction_plans, replace_requests, rollbacks, savepoints
 from holdfast.format.avro import (
-    STRING,
-    array_of,
+    compile_schema,
     decode_container,
     decode_record,
     encode_container,
     encode_record,
-    found_schema,
-    map_of,
-    optional,
-    parsed,
+    load_schema,
 )
+from holdfast.format.avro_payloads import hudi_schema
 from holdfast.format.log_blocks import BlockHeader, BlockType, LogBlock, decode_blocks, encode_block
 from holdfast.format.malformed import Malformed
 from holdfast.model.instant import Action, InstantTime, State, instant_time, moment_of, time_at
 
 _CONTENT_VERSION = 3
 _VERSION = 1
-_NAMESPACE = "org.apache.hudi.avro.model"
-_VERSION_FIELD: dict[str, Any] = {"name": "version", "type": ["int", "null"], "default": _VERSION}
-
-_STAT_SCHEMA: dict[str, Any] = {
-    "type": "record",
-    "name": "HoodieWriteStat",
-    "fields": [
-        optional("fileId", STRING),
-        optional("path", STRING),
-        optional("prevCommit", STRING),
-        optional("numWrites", "long"),
-        optional("numDeletes", "long"),
-        optional("numUpdateWrites", "long"),
-        optional("totalWriteBytes", "long"),
-        optional("totalWriteErrors", "long"),
-        optional("partitionPath", STRING),
-        optional("totalLogRecords", "long"),
-        optional("totalLogFiles", "long"),
-        optional("totalUpdatedRecordsCompacted", "long"),
-        optional("numInserts", "long"),
-        optional("totalLogBlocks", "long"),
-        optional("totalCorruptLogBlock", "long"),
-        optional("totalRollbackBlocks", "long"),
-        optional("fileSizeInBytes", "long"),
-        optional("logVersion", "int"),
-        optional("logOffset", "long"),
-        optional("baseFile", STRING),
-        optional("logFiles", array_of(STRING)),
-        optional("cdcStats", map_of("long")),
-    ],
-}
-
-_COMMIT_SCHEMA: dict[str, Any] = {
-    "type": "record",
-    "name": "HoodieCommitMetadata",
-    "fields": [
-        optional("partitionToWriteStats", map_of(array_of(_STAT_SCHEMA))),
-        optional("compacted", "boolean"),
-        optional("extraMetadata", map_of(STRING)),
-        _VERSION_FIELD,
-        optional("operationType", STRING),
-    ],
-}
-
-_REPLACE_SCHEMA: dict[str, Any] = {
-    "type": "record",
-    "name": "HoodieReplaceCommitMetadata",
-    "fields": [
-        optional("partitionToWriteStats", map_of(array_of("HoodieWriteStat"))),
-        optional("extraMetadata", map_of(STRING)),
-        _VERSION_FIELD,
-        optional("operationType", STRING),
-        optional("partitionToReplaceFileIds", map_of(array_of(STRING))),
-    ],
-}
-
-_COMPACTION_SCHEMA: dict[str, Any] = {
-    "type": "record",
-    "name": "HoodieCompactionMetadata",
-    "fields": [
-        optional(
-            "partitionToCompactionWriteStats",
-            map_of(
-                array_of(
-                    {
-                        "type": "record",
-                        "name": "HoodieCompactionWriteStat",
-                        "fields": [
-                            optional("partitionPath", STRING),
-                            optional("totalLogRecords", "long"),
-                            optional("totalLogFiles", "long"),
-                            optional("totalUpdatedRecordsCompacted", "long"),
-                            optional("hoodieWriteStat", "HoodieWriteStat"),
-                            _VERSION_FIELD,
-                        ],
-                    }
-                )
-            ),
-        )
-    ],
-}
-
-_INDEX_SCHEMA: dict[str, Any] = {
-    "type": "record",
-    "name": "HoodieIndexCommitMetadata",
-    "fields": [
-        _VERSION_FIELD,
-        optional("operationType", STRING),
-        optional(
-            "indexPartitionInfos",
-            array_of(
-                {
-                    "type": "record",
-                    "name": "HoodieIndexPartitionInfo",
-                    "fields": [
-                        _VERSION_FIELD,
-                        optional("metadataPartitionPath", STRING),
-                        optional("indexUptoInstant", STRING),
-                        optional("extraMetadata", map_of(STRING)),
-                    ],
-                }
-            ),
-        ),
-    ],
-}
-
-_ENTRY_SCHEMA: dict[str, Any] = {
-    "type": "record",
-    "name": "HoodieArchivedMetaEntry",
-    "namespace": _NAMESPACE,
-    "fields": [
-        optional("hoodieCommitMetadata", _COMMIT_SCHEMA),
-        optional("hoodieCleanMetadata", cleans.METADATA_SCHEMA),
-        optional("hoodieCompactionMetadata", _COMPACTION_SCHEMA),
-        optional("hoodieRollbackMetadata", rollbacks.METADATA_SCHEMA),
-        optional("hoodieSavePointMetadata", savepoints.METADATA_SCHEMA),
-        optional("commitTime", STRING),
-        optional("actionType", STRING),
-        _VERSION_FIELD,
-        optional("hoodieCompactionPlan", compaction_plans.PLAN_SCHEMA),
-        optional("hoodieCleanerPlan", cleans.PLAN_SCHEMA),
-        optional("actionState", STRING),
-        optional("hoodieReplaceCommitMetadata", _REPLACE_SCHEMA),
-        optional("hoodieRequestedReplaceMetadata", replace_requests.REQUEST_SCHEMA),
-        optional("HoodieInflightReplaceMetadata", "HoodieCommitMetadata"),
-        optional("hoodieIndexCommitMetadata", _INDEX_SCHEMA),
-        optional("stateTransitionTime", STRING),
-    ],
-}
-
-_SCHEMA_TEXT = json.dumps(_ENTRY_SCHEMA, separators=(",", ":")).encode()
-
 _JSON_FIELDS = {"hoodieCommitMetadata", "hoodieReplaceCommitMetadata", "HoodieInflightReplaceMetadata"}
 """Where files are kept that are JSON on the timeline."""
 
-_CONTAINERS: Mapping[str, dict[str, Any]] = {
-    "hoodieCleanMetadata": cleans.METADATA_SCHEMA,
-    "hoodieCleanerPlan": cleans.PLAN_SCHEMA,
-    "hoodieRollbackMetadata": rollbacks.METADATA_SCHEMA,
-    "hoodieSavePointMetadata": savepoints.METADATA_SCHEMA,
-    "hoodieRequestedReplaceMetadata": replace_requests.REQUEST_SCHEMA,
-    "hoodieCompactionPlan": compaction_plans.PLAN_SCHEMA,
+_CONTAINERS = {
+    "hoodieCleanMetadata": "HoodieCleanMetadata",
+    "hoodieCleanerPlan": "HoodieCleanerPlan",
+    "hoodieRollbackMetadata": "HoodieRollbackMetadata",
+    "hoodieSavePointMetadata": "HoodieSavepointMetadata",
+    "hoodieRequestedReplaceMetadata": "HoodieRequestedReplaceMetadata",
+    "hoodieCompactionPlan": "HoodieCompactionPlan",
 }
-"""Where files are kept that are Avro containers on the timeline."""
+"""Where files are kept that are Avro containers on the timeline, with their schemas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,16 +65,17 @@ class Archive:
     """Whether every part of it could be read."""
 
 
-def encode_archive(files: Sequence[ArchivedFile], *, per_block: int) -> bytes:
-    """An archive of these files, so many to a block; equal input gives equal bytes.
+def encode_archive(files: Sequence[ArchivedFile], *, per_block: int, zone: dt.tzinfo = dt.UTC) -> bytes:
+    """An archive of these files, at most `per_block` to a block; equal input gives equal bytes.
 
+    Moments are written on the clock of the zone.
     `Malformed` if one of them does not say what a file of its kind says.
     """
-    schema = _own_schema()
-    header = {int(BlockHeader.SCHEMA): _SCHEMA_TEXT}
+    schema, text = _own_schema()
+    header = {int(BlockHeader.SCHEMA): text}
     blocks = []
     for start in range(0, len(files), per_block):
-        records = [encode_record(schema, _entry(file)) for file in files[start : start + per_block]]
+        records = [encode_record(schema, _entry(file, zone)) for file in files[start : start + per_block]]
         parts = [struct.pack(">ii", _CONTENT_VERSION, len(records))]
         for record in records:
             parts += [struct.pack(">i", len(record)), record]
@@ -218,8 +83,11 @@ def encode_archive(files: Sequence[ArchivedFile], *, per_block: int) -> bytes:
     return b"".join(blocks)
 
 
-def decode_archive(content: bytes) -> Archive:
-    """What an archive holds. Parts that cannot be read are left out, and said to be missing."""
+def decode_archive(content: bytes, zone: dt.tzinfo = dt.UTC) -> Archive:
+    """What an archive holds, its moments on the clock of the zone.
+
+    Parts that cannot be read are left out, and said to be missing.
+    """
     found: list[ArchivedFile] = []
     is_whole = True
     schemas: dict[bytes, Any] = {}
@@ -229,8 +97,8 @@ def decode_archive(content: bytes) -> Archive:
         elif block.kind == BlockType.AVRO_DATA:
             try:
                 text = block.header.get(BlockHeader.SCHEMA, b"")
-                schema = schemas[text] if text in schemas else schemas.setdefault(text, found_schema(text))
-                read = (_file(decode_record(schema, record)) for record in _records(block.content))
+                schema = schemas[text] if text in schemas else schemas.setdefault(text, load_schema(text))
+                read = (_file(decode_record(schema, record), zone) for record in _records(block.content))
                 found += [file for file in read if file is not None]
             except Malformed:
                 is_whole = False
@@ -238,8 +106,10 @@ def decode_archive(content: bytes) -> Archive:
 
 
 @cache
-def _own_schema() -> Any:
-    return parsed(_ENTRY_SCHEMA)
+def _own_schema() -> tuple[Any, bytes]:
+    """The schema of an entry, ready to write, and its text."""
+    schema = hudi_schema("HoodieArchivedMetaEntry")
+    return compile_schema(schema), json.dumps(schema, separators=(",", ":")).encode()
 
 
 def _records(content: bytes) -> Iterator[bytes]:
@@ -259,7 +129,7 @@ def _records(content: bytes) -> Iterator[bytes]:
         raise Malformed(f"the block ends early: {error}") from error
 
 
-def _entry(file: ArchivedFile) -> dict[str, Any]:
+def _entry(file: ArchivedFile, zone: dt.tzinfo) -> dict[str, Any]:
     """The record of a file, with those members alone that say something."""
     entry: dict[str, Any] = {
         "commitTime": file.time,
@@ -268,7 +138,7 @@ def _entry(file: ArchivedFile) -> dict[str, Any]:
         "version": _VERSION,
     }
     if file.changed_at is not None:
-        entry["stateTransitionTime"] = time_at(round(file.changed_at.timestamp() * 1000))
+        entry["stateTransitionTime"] = time_at(round(file.changed_at.timestamp() * 1000), zone)
     name = _field_of(file.action, file.state)
     if name is not None and file.content:
         is_json = name in _JSON_FIELDS
@@ -313,7 +183,7 @@ def _commit_record(content: bytes) -> dict[str, Any]:
     return {**record, "extraMetadata": extra, "version": _VERSION}
 
 
-def _file(entry: dict[str, Any]) -> ArchivedFile | None:
+def _file(entry: dict[str, Any], zone: dt.tzinfo) -> ArchivedFile | None:
     """The file that a record stands for; None if it is of no kind that is known."""
     try:
         time = instant_time(str(entry["commitTime"]))
@@ -322,7 +192,7 @@ def _file(entry: dict[str, Any]) -> ArchivedFile | None:
         state = State(str(entry.get("actionState") or State.COMPLETED).upper())
     except (KeyError, ValueError):
         return None
-    return ArchivedFile(time, action, state, _content(entry, action, state), _moment(entry))
+    return ArchivedFile(time, action, state, _content(entry, action, state), _moment(entry, zone))
 
 
 def _content(entry: dict[str, Any], action: Action, state: State) -> bytes:
@@ -333,7 +203,7 @@ def _content(entry: dict[str, Any], action: Action, state: State) -> bytes:
     if name in _JSON_FIELDS:
         return _commit_text(record)
     try:
-        return encode_container(_CONTAINERS[name], record)
+        return encode_container(hudi_schema(_CONTAINERS[name]), record)
     except (ValueError, TypeError, KeyError) as error:
         raise Malformed(f"an archived {action} is not like one: {error}") from error
 
@@ -352,8 +222,8 @@ def _without_nulls(record: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in record.items() if value is not None}
 
 
-def _moment(entry: dict[str, Any]) -> dt.datetime | None:
+def _moment(entry: dict[str, Any], zone: dt.tzinfo) -> dt.datetime | None:
     try:
-        return moment_of(instant_time(str(entry.get("stateTransitionTime"))))
+        return moment_of(instant_time(str(entry.get("stateTransitionTime"))), zone)
     except ValueError:
         return None

@@ -16,29 +16,12 @@ from fastavro.schema import SchemaParseException
 
 from holdfast.format.malformed import Malformed
 
-STRING: dict[str, Any] = {"type": "string", "avro.java.string": "String"}
-"""Text, in the form that Java turns into its own strings."""
-
 _MAGIC = b"Obj\x01"
 _SYNC_SIZE = 16
 _LONGEST_LONG = 10
 
 _LARGEST_FIXED = 2**31 - 1
 _PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
-
-
-def map_of(values: Any) -> dict[str, Any]:
-    """The schema of a map from text."""
-    return {"type": "map", "values": values, "avro.java.string": "String"}
-
-
-def array_of(items: Any) -> dict[str, Any]:
-    return {"type": "array", "items": items}
-
-
-def optional(name: str, kind: Any) -> dict[str, Any]:
-    """The schema of a field that is null unless set."""
-    return {"name": name, "type": ["null", kind], "default": None}
 
 
 def encode_container(schema: dict[str, Any], record: dict[str, Any]) -> bytes:
@@ -74,7 +57,7 @@ def decode_container(content: bytes) -> dict[str, Any]:
 
 
 def encode_record(schema: Any, record: dict[str, Any]) -> bytes:
-    """One record without a frame, of a schema that `parsed` gave."""
+    """One record without a frame, of a schema that `compile_schema` gave."""
     buffer = io.BytesIO()
     try:
         schemaless_writer(buffer, schema, record)
@@ -83,18 +66,18 @@ def encode_record(schema: Any, record: dict[str, Any]) -> bytes:
     return buffer.getvalue()
 
 
-def parsed(schema: dict[str, Any]) -> Any:
+def compile_schema(schema: dict[str, Any]) -> Any:
     """A schema of our own, ready for `encode_record`."""
     return parse_schema(schema)
 
 
-def found_schema(text: bytes) -> Any:
+def load_schema(text: bytes) -> Any:
     """A schema of somebody else's, as found in a file, ready for `decode_record`."""
     return _schema(text)
 
 
 def decode_record(schema: Any, content: bytes) -> dict[str, Any]:
-    """One record without a frame, of a schema that `found_schema` gave."""
+    """One record without a frame, of a schema that `load_schema` gave."""
     return _record(content, schema)
 
 
@@ -142,7 +125,7 @@ def _header(source: _Source) -> dict[str, bytes]:
 def _schema(text: bytes) -> Any:
     """The schema in the header, ready for fastavro."""
     try:
-        schema = _reduced(_json(text), "", set())
+        schema = _reduce(_json(text), "", set())
         if not isinstance(schema, dict) or schema["type"] != "record":
             raise Malformed("the container's schema is not that of a record")
         return parse_schema(schema)
@@ -158,7 +141,7 @@ def _json(text: bytes) -> Any:
         raise Malformed(f"the container's schema is not JSON: {error}") from error
 
 
-def _reduced(schema: Any, namespace: str, known: set[str]) -> Any:
+def _reduce(schema: Any, namespace: str, known: set[str]) -> Any:
     """What of a schema decides how bytes are read; `known` collects the names it defines.
 
     Refuses what lets a few bytes stand for an endless value: arrays of items
@@ -168,7 +151,7 @@ def _reduced(schema: Any, namespace: str, known: set[str]) -> Any:
     """
 
     def part(inner: object) -> Any:
-        return _reduced(inner, namespace, known)
+        return _reduce(inner, namespace, known)
 
     match schema:
         case str() if schema in _PRIMITIVES:
@@ -188,20 +171,20 @@ def _reduced(schema: Any, namespace: str, known: set[str]) -> Any:
         case {"type": "map", "values": values}:
             return {"type": "map", "values": part(values)}
         case {"type": "record" | "enum" | "fixed", "name": str()}:
-            return _reduced_definition(schema, namespace, known)
+            return _reduce_definition(schema, namespace, known)
         case {"type": str() | list() | dict() as inner}:
             return part(inner)
         case _:
             raise Malformed("the container's schema has a part that is no schema")
 
 
-def _reduced_definition(schema: dict[str, Any], namespace: str, known: set[str]) -> dict[str, Any]:
+def _reduce_definition(schema: dict[str, Any], namespace: str, known: set[str]) -> dict[str, Any]:
     name = _full_name(schema["name"], str(schema.get("namespace", namespace)))
     reduced: dict[str, Any] = {"type": schema["type"], "name": name}
     match schema:
         case {"type": "record", "fields": list(fields)}:
             inside = name.rpartition(".")[0]
-            reduced["fields"] = [_reduced_field(field, inside, known) for field in fields]
+            reduced["fields"] = [_reduce_field(field, inside, known) for field in fields]
             is_usable = any(field["type"] != "null" for field in reduced["fields"])
         case {"type": "enum", "symbols": list(symbols)}:
             reduced["symbols"] = symbols
@@ -217,10 +200,10 @@ def _reduced_definition(schema: dict[str, Any], namespace: str, known: set[str])
     return reduced
 
 
-def _reduced_field(field: object, namespace: str, known: set[str]) -> dict[str, Any]:
+def _reduce_field(field: object, namespace: str, known: set[str]) -> dict[str, Any]:
     match field:
         case {"name": str(name), "type": inner}:
-            return {"name": name, "type": _reduced(inner, namespace, known)}
+            return {"name": name, "type": _reduce(inner, namespace, known)}
         case _:
             raise Malformed("the container's schema has a field without name or type")
 

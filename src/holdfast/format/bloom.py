@@ -71,7 +71,7 @@ class BloomFilter:
     def might_contain(self, keys: pa.Array) -> _Mask:
         """For each key, False if it was certainly never added. Keys must not be null."""
         found = np.zeros(len(keys), dtype=np.bool_)
-        for start, mixed in _mixed_chunks([keys]):
+        for start, mixed in _mix_chunks([keys]):
             chunk = found[start : start + mixed.count]
             for row in self.rows:
                 _mark_contained(row, self.shape, mixed=mixed, found=chunk)
@@ -79,7 +79,7 @@ class BloomFilter:
 
 
 def bloom_shape(key_count: int, *, false_positive_rate: float) -> BloomShape:
-    """The shape for a file of so many keys.
+    """The shape for a file with this number of keys.
 
     Where the rate would need more than `BITS_MAX`, fewer hashes keep the
     filter half empty, so the rate degrades gently instead of collapsing.
@@ -94,10 +94,10 @@ def bloom_shape(key_count: int, *, false_positive_rate: float) -> BloomShape:
 def build_bloom(keys: pa.ChunkedArray | Sequence[pa.Array], *, false_positive_rate: float) -> str:
     """The footer text of a `DYNAMIC_V0` filter with one row that holds all keys. Keys must not be null."""
     shape = bloom_shape(_key_count(keys), false_positive_rate=false_positive_rate)
-    return encode_bloom(filled_bloom(keys, shape=shape))
+    return encode_bloom(fill_bloom(keys, shape=shape))
 
 
-def filled_bloom(keys: pa.ChunkedArray | Sequence[pa.Array], *, shape: BloomShape) -> BloomFilter:
+def fill_bloom(keys: pa.ChunkedArray | Sequence[pa.Array], *, shape: BloomShape) -> BloomFilter:
     """A filter of exactly this shape with one row that holds all keys."""
     # One byte per bit while filling: numpy cannot set bits of shared bytes in one go.
     flags = np.zeros(shape.bits, dtype=np.uint8)
@@ -107,7 +107,7 @@ def filled_bloom(keys: pa.ChunkedArray | Sequence[pa.Array], *, shape: BloomShap
     return BloomFilter(shape, (row,), row_capacity=max(count, _KEYS_MIN), newest_row_keys=count)
 
 
-def extended_bloom(
+def extend_bloom(
     text: str, keys: pa.ChunkedArray | Sequence[pa.Array], *, type_code: str | None
 ) -> str | None:
     """The footer text, as `DYNAMIC_V0`, of a stored filter that also holds new keys.
@@ -266,7 +266,7 @@ def _positions(hashes: _Words, bits: int) -> _Words:
 
 def _set_flags(flags: _Bytes, hashes: int, keys: pa.ChunkedArray | Sequence[pa.Array]) -> None:
     """Set every key's bits, where each bit of the row has a byte of its own."""
-    for _, mixed in _mixed_chunks(_chunks(keys)):
+    for _, mixed in _mix_chunks(_chunks(keys)):
         seed = np.zeros(mixed.count, dtype=np.uint32)
         for _ in range(hashes):
             seed = mixed.hash(seed)
@@ -281,7 +281,7 @@ def _chunks(keys: pa.ChunkedArray | Sequence[pa.Array]) -> Sequence[pa.Array]:
     return keys.chunks if isinstance(keys, pa.ChunkedArray) else keys
 
 
-def _mixed_chunks(arrays: Iterable[pa.Array]) -> Iterator[tuple[int, _MixedKeys]]:
+def _mix_chunks(arrays: Iterable[pa.Array]) -> Iterator[tuple[int, _MixedKeys]]:
     """The keys in pieces of bounded size, each with its first key's place in its array."""
     for array in arrays:
         assert array.null_count == 0, "a record key is never null"

@@ -6,85 +6,14 @@ absolute addresses; a table may since have been moved, so only their ends count.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Annotated
 
 import msgspec
 
-from holdfast.format.avro import STRING, array_of, decode_container, encode_container, map_of, optional
+from holdfast.format.avro_payloads import InstantText, Payload
 from holdfast.format.malformed import Malformed
-from holdfast.model.instant import Action, InstantTime, State, instant_time
+from holdfast.model.instant import Action, InstantTime, State
 from holdfast.model.names import in_partition
-
-_VERSION = 2
-
-_VERSION_FIELD: dict[str, Any] = {"name": "version", "type": ["int", "null"], "default": 1}
-_LAST_COMPLETED_FIELD: dict[str, Any] = {
-    "name": "lastCompletedCommitTimestamp",
-    "type": STRING,
-    "default": "",
-}
-
-_EARLIEST_SCHEMA: dict[str, Any] = {
-    "type": "record",
-    "name": "HoodieActionInstant",
-    "fields": [
-        {"name": "timestamp", "type": STRING},
-        {"name": "action", "type": STRING},
-        {"name": "state", "type": STRING},
-    ],
-}
-
-_FILE_SCHEMA: dict[str, Any] = {
-    "type": "record",
-    "name": "HoodieCleanFileInfo",
-    "fields": [optional("filePath", STRING), optional("isBootstrapBaseFile", "boolean")],
-}
-
-PLAN_SCHEMA: dict[str, Any] = {
-    "type": "record",
-    "name": "HoodieCleanerPlan",
-    "namespace": "org.apache.hudi.avro.model",
-    "fields": [
-        optional("earliestInstantToRetain", _EARLIEST_SCHEMA),
-        _LAST_COMPLETED_FIELD,
-        {"name": "policy", "type": STRING},
-        optional("filesToBeDeletedPerPartition", map_of(array_of(STRING))),
-        _VERSION_FIELD,
-        optional("filePathsToBeDeletedPerPartition", map_of(array_of(_FILE_SCHEMA))),
-        optional("partitionsToBeDeleted", array_of(STRING)),
-        optional("extraMetadata", map_of(STRING)),
-    ],
-}
-
-_PARTITION_SCHEMA: dict[str, Any] = {
-    "type": "record",
-    "name": "HoodieCleanPartitionMetadata",
-    "fields": [
-        {"name": "partitionPath", "type": STRING},
-        {"name": "policy", "type": STRING},
-        {"name": "deletePathPatterns", "type": array_of(STRING)},
-        {"name": "successDeleteFiles", "type": array_of(STRING)},
-        {"name": "failedDeleteFiles", "type": array_of(STRING)},
-        optional("isPartitionDeleted", "boolean"),
-    ],
-}
-
-METADATA_SCHEMA: dict[str, Any] = {
-    "type": "record",
-    "name": "HoodieCleanMetadata",
-    "namespace": "org.apache.hudi.avro.model",
-    "fields": [
-        {"name": "startCleanTime", "type": STRING},
-        {"name": "timeTakenInMillis", "type": "long"},
-        {"name": "totalFilesDeleted", "type": "int"},
-        {"name": "earliestCommitToRetain", "type": STRING},
-        _LAST_COMPLETED_FIELD,
-        {"name": "partitionMetadata", "type": map_of(_PARTITION_SCHEMA)},
-        _VERSION_FIELD,
-        optional("bootstrapPartitionMetadata", map_of("HoodieCleanPartitionMetadata")),
-        optional("extraMetadata", map_of(STRING)),
-    ],
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,182 +60,165 @@ class CleanMetadata:
 
 def encode_clean_plan(plan: StoredCleanPlan, *, root: str) -> bytes:
     """The content of a requested clean of the table at the address `root`; equal input gives equal bytes."""
-    record = {
-        "earliestInstantToRetain": _earliest_record(plan),
-        "lastCompletedCommitTimestamp": plan.last_completed or "",
-        "policy": plan.policy,
-        "filesToBeDeletedPerPartition": {},
-        "version": _VERSION,
-        "filePathsToBeDeletedPerPartition": {
-            partition: [
-                {"filePath": f"{root}/{in_partition(partition, name)}", "isBootstrapBaseFile": False}
-                for name in names
-            ]
-            for partition, names in plan.files.items()
-        },
-        "partitionsToBeDeleted": list(plan.partitions_to_delete),
-        "extraMetadata": dict(plan.extra),
-    }
-    return encode_container(PLAN_SCHEMA, record)
+    return _PLAN.encode(
+        _Plan(
+            earliest_instant_to_retain=_earliest(plan),
+            policy=plan.policy,
+            last_completed_commit_timestamp=plan.last_completed or _NO_TIME,
+            file_paths_to_be_deleted={
+                partition: tuple(_File(f"{root}/{in_partition(partition, name)}") for name in names)
+                for partition, names in plan.files.items()
+            },
+            partitions_to_be_deleted=plan.partitions_to_delete,
+            extra_metadata=plan.extra,
+        )
+    )
 
 
 def decode_clean_plan(content: bytes) -> StoredCleanPlan:
     """The plan, of whatever release; `Malformed` if it would delete what is not in its partition."""
-    wire = _converted(decode_container(content), _Plan)
-    earliest = wire.earliest_instant_to_retain
-    files = dict(wire.files_to_be_deleted or {})  # Where the first releases listed names.
-    for partition, paths in (wire.file_paths_to_be_deleted or {}).items():
+    plan = _PLAN.decode(content)
+    earliest = plan.earliest_instant_to_retain
+    files = dict(plan.files_to_be_deleted)  # Where the first releases listed names.
+    for partition, paths in plan.file_paths_to_be_deleted.items():
         files[partition] = files.get(partition, ()) + tuple(_name(partition, file) for file in paths)
     if any("/" in name for names in files.values() for name in names):
         raise Malformed("the clean plan names a file outside its partition")
     return StoredCleanPlan(
-        earliest=None if earliest is None else _time(earliest.timestamp),
-        earliest_action=None if earliest is None else _action(earliest.action),
-        last_completed=_optional_time(wire.last_completed_commit_timestamp),
-        policy=wire.policy,
+        earliest=None if earliest is None else earliest.timestamp,
+        earliest_action=None if earliest is None else earliest.action,
+        last_completed=plan.last_completed_commit_timestamp or None,
+        policy=plan.policy,
         files=files,
-        partitions_to_delete=wire.partitions_to_be_deleted or (),
-        extra=wire.extra_metadata or {},
+        partitions_to_delete=plan.partitions_to_be_deleted,
+        extra=plan.extra_metadata,
     )
 
 
 def encode_clean_metadata(metadata: CleanMetadata) -> bytes:
     """The content of a completed clean; equal input gives equal bytes."""
-    record = {
-        "startCleanTime": metadata.start_time,
-        "timeTakenInMillis": metadata.took_ms,
-        "totalFilesDeleted": metadata.deleted_count,
-        "earliestCommitToRetain": metadata.earliest or "",
-        "lastCompletedCommitTimestamp": metadata.last_completed or "",
-        "partitionMetadata": {each.partition: _partition_record(each) for each in metadata.partitions},
-        "version": _VERSION,
-        "bootstrapPartitionMetadata": {},
-        "extraMetadata": dict(metadata.extra),
-    }
-    return encode_container(METADATA_SCHEMA, record)
+    return _METADATA.encode(
+        _Metadata(
+            start_clean_time=metadata.start_time,
+            time_taken_in_millis=metadata.took_ms,
+            total_files_deleted=metadata.deleted_count,
+            earliest_commit_to_retain=metadata.earliest or _NO_TIME,
+            last_completed_commit_timestamp=metadata.last_completed or _NO_TIME,
+            partition_metadata={
+                each.partition: _Partition(
+                    partition_path=each.partition,
+                    policy=each.policy,
+                    delete_path_patterns=(*each.deleted, *each.failed),
+                    success_delete_files=each.deleted,
+                    failed_delete_files=each.failed,
+                    is_partition_deleted=each.is_deleted,
+                )
+                for each in metadata.partitions
+            },
+            extra_metadata=metadata.extra,
+        )
+    )
 
 
 def decode_clean_metadata(content: bytes) -> CleanMetadata:
-    wire = _converted(decode_container(content), _Metadata)
+    metadata = _METADATA.decode(content)
     return CleanMetadata(
-        start_time=_time(wire.start_clean_time),
-        took_ms=wire.time_taken_in_millis,
-        deleted_count=wire.total_files_deleted,
-        earliest=_optional_time(wire.earliest_commit_to_retain),
-        last_completed=_optional_time(wire.last_completed_commit_timestamp),
-        partitions=tuple(_partition(each) for each in wire.partition_metadata.values()),
-        extra=wire.extra_metadata or {},
+        start_time=metadata.start_clean_time,
+        took_ms=metadata.time_taken_in_millis,
+        deleted_count=metadata.total_files_deleted,
+        earliest=metadata.earliest_commit_to_retain or None,
+        last_completed=metadata.last_completed_commit_timestamp or None,
+        partitions=tuple(
+            # Older releases wrote whole addresses.
+            CleanedPartition(
+                partition=each.partition_path,
+                policy=each.policy,
+                deleted=tuple(path.rpartition("/")[2] for path in each.success_delete_files),
+                failed=tuple(path.rpartition("/")[2] for path in each.failed_delete_files),
+                is_deleted=each.is_partition_deleted,
+            )
+            for each in metadata.partition_metadata.values()
+        ),
+        extra=metadata.extra_metadata,
     )
+
+
+_OptionalInstantText = Annotated[InstantTime, msgspec.Meta(pattern=r"\A([0-9]{14}([0-9]{3})?)?\Z")]
+_NO_TIME = InstantTime("")
 
 
 class _Earliest(msgspec.Struct):
-    timestamp: str
-    action: str
+    timestamp: InstantText
+    action: Action
+    state: str = ""
 
 
 class _File(msgspec.Struct, rename="camel"):
-    file_path: str | None = None
-    is_bootstrap_base_file: bool | None = None
+    file_path: str = ""
+    is_bootstrap_base_file: bool = False
 
 
-class _Plan(msgspec.Struct, rename="camel"):
-    earliest_instant_to_retain: _Earliest | None
+class _Plan(msgspec.Struct, rename="camel", kw_only=True):
+    earliest_instant_to_retain: _Earliest | None = None
     policy: str
-    last_completed_commit_timestamp: str = ""
-    files_to_be_deleted: dict[str, tuple[str, ...]] | None = msgspec.field(
-        name="filesToBeDeletedPerPartition", default=None
+    last_completed_commit_timestamp: _OptionalInstantText = _NO_TIME
+    files_to_be_deleted: Mapping[str, tuple[str, ...]] = msgspec.field(
+        name="filesToBeDeletedPerPartition", default_factory=dict
     )
-    file_paths_to_be_deleted: dict[str, tuple[_File, ...]] | None = msgspec.field(
-        name="filePathsToBeDeletedPerPartition", default=None
+    file_paths_to_be_deleted: Mapping[str, tuple[_File, ...]] = msgspec.field(
+        name="filePathsToBeDeletedPerPartition", default_factory=dict
     )
-    partitions_to_be_deleted: tuple[str, ...] | None = None
-    extra_metadata: dict[str, str] | None = None
+    partitions_to_be_deleted: tuple[str, ...] = ()
+    extra_metadata: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-class _Partition(msgspec.Struct, rename="camel"):
+class _Partition(msgspec.Struct, rename="camel", kw_only=True):
     partition_path: str
     policy: str
+    delete_path_patterns: tuple[str, ...] = ()
     success_delete_files: tuple[str, ...]
     failed_delete_files: tuple[str, ...]
-    is_partition_deleted: bool | None = None
+    is_partition_deleted: bool = False
 
 
-class _Metadata(msgspec.Struct, rename="camel"):
-    start_clean_time: str
+class _Metadata(msgspec.Struct, rename="camel", kw_only=True):
+    start_clean_time: InstantText
     time_taken_in_millis: int
     total_files_deleted: int
-    earliest_commit_to_retain: str
-    partition_metadata: dict[str, _Partition]
-    last_completed_commit_timestamp: str = ""
-    extra_metadata: dict[str, str] | None = None
+    earliest_commit_to_retain: _OptionalInstantText
+    partition_metadata: Mapping[str, _Partition]
+    last_completed_commit_timestamp: _OptionalInstantText = _NO_TIME
+    extra_metadata: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-_T = TypeVar("_T")
+_PLAN = Payload(
+    "HoodieCleanerPlan",
+    _Plan,
+    what="one of a clean",
+    constants={"version": 2},
+    required=("earliestInstantToRetain",),
+)
+_METADATA = Payload(
+    "HoodieCleanMetadata",
+    _Metadata,
+    what="one of a clean",
+    constants={"version": 2, "bootstrapPartitionMetadata": {}},
+)
 
 
-def _converted(record: dict[str, Any], kind: type[_T]) -> _T:
-    try:
-        return msgspec.convert(record, kind)
-    except ValueError as error:
-        raise Malformed(f"the record is not one of a clean: {error}") from error
-
-
-def _earliest_record(plan: StoredCleanPlan) -> dict[str, str] | None:
+def _earliest(plan: StoredCleanPlan) -> _Earliest | None:
     if plan.earliest is None:
         return None
     assert plan.earliest_action is not None, "the earliest commit is of some action"
-    return {
-        "timestamp": plan.earliest,
-        "action": plan.earliest_action.value,
-        "state": State.COMPLETED.value,
-    }
-
-
-def _partition_record(partition: CleanedPartition) -> dict[str, Any]:
-    return {
-        "partitionPath": partition.partition,
-        "policy": partition.policy,
-        "deletePathPatterns": [*partition.deleted, *partition.failed],
-        "successDeleteFiles": list(partition.deleted),
-        "failedDeleteFiles": list(partition.failed),
-        "isPartitionDeleted": partition.is_deleted,
-    }
-
-
-def _partition(wire: _Partition) -> CleanedPartition:
-    # Older releases wrote whole addresses.
-    return CleanedPartition(
-        partition=wire.partition_path,
-        policy=wire.policy,
-        deleted=tuple(path.rpartition("/")[2] for path in wire.success_delete_files),
-        failed=tuple(path.rpartition("/")[2] for path in wire.failed_delete_files),
-        is_deleted=bool(wire.is_partition_deleted),
-    )
+    return _Earliest(plan.earliest, plan.earliest_action, State.COMPLETED.value)
 
 
 def _name(partition: str, file: _File) -> str:
-    path = file.file_path or ""
-    name = path.rpartition("/")[2]
-    if not name or not path.endswith("/" + in_partition(partition, name)):
-        raise Malformed(f"the clean plan names a file outside its partition {partition!r}: {path!r}")
+    name = file.file_path.rpartition("/")[2]
+    if not name or not file.file_path.endswith("/" + in_partition(partition, name)):
+        raise Malformed(
+            f"the clean plan names a file outside its partition {partition!r}: {file.file_path!r}"
+        )
     if file.is_bootstrap_base_file:
-        raise Malformed(f"the clean plan names a file outside the table: {path!r}")
+        raise Malformed(f"the clean plan names a file outside the table: {file.file_path!r}")
     return name
-
-
-def _action(text: str) -> Action:
-    try:
-        return Action(text)
-    except ValueError as error:
-        raise Malformed(f"the earliest commit of a clean is of an unknown action: {error}") from error
-
-
-def _optional_time(text: str) -> InstantTime | None:
-    return _time(text) if text else None
-
-
-def _time(text: str) -> InstantTime:
-    try:
-        return instant_time(text)
-    except ValueError as error:
-        raise Malformed(f"the record of a clean holds a wrong time: {error}") from error

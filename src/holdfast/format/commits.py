@@ -5,6 +5,7 @@ that answer one question skip the rest of the text instead of building it, so
 they stay cheap when a commit names a hundred thousand files.
 """
 
+import hashlib
 from collections.abc import Collection
 from typing import Annotated, Any, NamedTuple, TypeVar
 
@@ -26,6 +27,16 @@ IN_PLACE = "holdfast.rows.in.place"
 
 Of rows that its files took over from older versions it says nothing.
 """
+
+DIGEST = "holdfast.digest"
+"""Extra metadata: a digest of the instant and the whole text, in which zeros stand for the digest itself."""
+
+WRITE_APPLICATION = "holdfast.write.application"
+WRITE_NUMBER = "holdfast.write.number"
+"""Extra metadata: who numbers its writes, and the number of this one."""
+
+_NO_DIGEST = b"0" * 64
+_DIGEST_START = b'"holdfast.digest":"'
 
 _REWRITES = frozenset({"CLUSTER", "COMPACT", "LOG_COMPACT", "INDEX"})
 
@@ -95,23 +106,62 @@ def encode_commit(metadata: CommitMetadata) -> bytes:
     return msgspec.json.encode(metadata)
 
 
+def encode_sealed_commit(metadata: CommitMetadata, time: InstantTime) -> bytes:
+    """The text with a digest of itself: a letter that changes would else name other files or columns."""
+    said = {**metadata.extra_metadata, DIGEST: _NO_DIGEST.decode()}
+    content = encode_commit(msgspec.structs.replace(metadata, extra_metadata=said))
+    at = content.rindex(_DIGEST_START) + len(_DIGEST_START)
+    return content[:at] + _digest(content, time) + content[at + len(_NO_DIGEST) :]
+
+
+def reseal_commit(content: bytes, time: InstantTime) -> bytes:
+    """What an archive says of a commit, as it may be shown again; only those of ours have a digest."""
+    metadata = decode_commit(content)
+    return content if DIGEST not in metadata.extra_metadata else encode_sealed_commit(metadata, time)
+
+
+def check_digest(content: bytes, time: InstantTime) -> None:
+    """`Malformed` if the text of a commit is not what it was; only those of ours have a digest."""
+    at = content.rfind(_DIGEST_START) + len(_DIGEST_START)
+    if at < len(_DIGEST_START):
+        return
+    end = at + len(_NO_DIGEST)
+    if _digest(content[:at] + _NO_DIGEST + content[end:], time) != content[at:end]:
+        raise Malformed("the commit metadata does not match its digest")
+
+
+def is_sealed_commit(content: bytes, time: InstantTime) -> bool:
+    """Whether the text is a commit of ours at this time, and whole."""
+    try:
+        check_digest(content, time)
+    except Malformed:
+        return False
+    return _DIGEST_START in content
+
+
+def _digest(content: bytes, time: InstantTime) -> bytes:
+    digest = hashlib.sha256(time.encode())
+    digest.update(content)
+    return digest.hexdigest().encode()
+
+
 def inflight_metadata(operation_type: str) -> bytes:
     """The content of an inflight file that announces the operation and no workload."""
     return encode_commit(CommitMetadata({}, operation_type=operation_type))
 
 
 def decode_commit(content: bytes) -> CommitMetadata:
-    return _decoded(content, _COMMIT)
+    return _decode(content, _COMMIT)
 
 
 def decode_replaced_file_ids(content: bytes) -> dict[str, list[str]]:
     """The file ids a commit hides, by partition; none if it is not a replacecommit."""
-    return _decoded(content, _REPLACED).partition_to_replace_file_ids or {}
+    return _decode(content, _REPLACED).partition_to_replace_file_ids or {}
 
 
 def decode_partitions(content: bytes) -> list[str]:
     """The partitions a commit wrote to."""
-    return list(_decoded(content, _PARTITIONS).partition_to_write_stats)
+    return list(_decode(content, _PARTITIONS).partition_to_write_stats)
 
 
 class WrittenFile(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -131,14 +181,14 @@ class WrittenFile(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 def decode_written_files(content: bytes) -> list[WrittenFile]:
     """Every file a commit wrote."""
-    partitions = _decoded(content, _WRITTEN).partition_to_write_stats
+    partitions = _decode(content, _WRITTEN).partition_to_write_stats
     return [file for files in partitions.values() for file in files if file.path is not None]
 
 
 def decode_writes_in(content: bytes, partitions: Collection[str]) -> list[WrittenFile]:
     """Every file a commit wrote in some of its partitions. What it wrote in others costs little."""
-    stats = _decoded(content, _PARTITIONS).partition_to_write_stats
-    found = [_decoded(stats[partition], _FILES) for partition in partitions if partition in stats]
+    stats = _decode(content, _PARTITIONS).partition_to_write_stats
+    found = [_decode(stats[partition], _FILES) for partition in partitions if partition in stats]
     return [file for files in found for file in files if file.path]
 
 
@@ -162,7 +212,7 @@ class Writes(NamedTuple):
 
 def decode_writes(content: bytes) -> Writes:
     """Every file a commit wrote, and what it says of them."""
-    found = _decoded(content, _WRITES)
+    found = _decode(content, _WRITES)
     files = [file for files in found.partition_to_write_stats.values() for file in files if file.path]
     said = found.extra_metadata or {}
     schema = None if found.operation_type in _REWRITES else said.get("schema") or None
@@ -187,12 +237,12 @@ class Touching(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def decode_touching(content: bytes) -> Touching:
-    return _decoded(content, _TOUCHING)
+    return _decode(content, _TOUCHING)
 
 
 def decode_extra_metadata(content: bytes) -> dict[str, str | None]:
     """What a commit says beyond its files. The files cost little."""
-    return _decoded(content, _EXTRA).extra_metadata or {}
+    return _decode(content, _EXTRA).extra_metadata or {}
 
 
 class _Extra(msgspec.Struct, rename="camel"):
@@ -226,11 +276,11 @@ _FILES = msgspec.json.Decoder(list[WrittenFile])
 _TOUCHING = msgspec.json.Decoder(Touching)
 
 
-def _decoded(content: bytes | msgspec.Raw, decoder: msgspec.json.Decoder[_T]) -> _T:
+def _decode(content: bytes | msgspec.Raw, decoder: msgspec.json.Decoder[_T]) -> _T:
     if not content:
         raise Malformed("the commit metadata is empty")
     try:
         return decoder.decode(content)
-    # Deep nesting in a member that nobody asked for still exhausts the stack.
+    # Deep nesting in a member that is not wanted still exhausts the stack.
     except (ValueError, RecursionError) as error:
         raise Malformed(f"this is not commit metadata: {error}") from error

@@ -6,54 +6,12 @@ carried out. Fields that are not known are ignored.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 
-from holdfast.format.avro import STRING, array_of, decode_container, encode_container, map_of, optional
+from holdfast.format.avro_payloads import Payload
 from holdfast.format.malformed import Malformed
 from holdfast.model.instant import InstantTime
-
-_VERSION = 2
-"""Plans of this version name files; older ones have absolute paths."""
-_VERSION_FIELD: dict[str, Any] = {"name": "version", "type": ["int", "null"], "default": 1}
-
-_OPERATION_SCHEMA: dict[str, Any] = {
-    "type": "record",
-    "name": "HoodieCompactionOperation",
-    "fields": [
-        {"name": "baseInstantTime", "type": ["null", STRING]},
-        optional("deltaFilePaths", array_of(STRING)),
-        optional("dataFilePath", STRING),
-        {"name": "fileId", "type": ["null", STRING]},
-        optional("partitionPath", STRING),
-        optional("metrics", map_of("double")),
-        optional("bootstrapFilePath", STRING),
-    ],
-}
-
-_STRATEGY_SCHEMA: dict[str, Any] = {
-    "type": "record",
-    "name": "HoodieCompactionStrategy",
-    "fields": [
-        optional("compactorClassName", STRING),
-        optional("strategyParams", map_of(STRING)),
-        _VERSION_FIELD,
-    ],
-}
-
-PLAN_SCHEMA: dict[str, Any] = {
-    "type": "record",
-    "name": "HoodieCompactionPlan",
-    "namespace": "org.apache.hudi.avro.model",
-    "fields": [
-        optional("operations", array_of(_OPERATION_SCHEMA)),
-        optional("extraMetadata", map_of(STRING)),
-        _VERSION_FIELD,
-        optional("strategy", _STRATEGY_SCHEMA),
-        {"name": "preserveHoodieMetadata", "type": ["boolean", "null"], "default": False},
-    ],
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,65 +36,61 @@ class CompactionPlan:
 
 
 def encode_compaction_plan(plan: CompactionPlan) -> bytes:
-    return encode_container(
-        PLAN_SCHEMA,
-        {
-            "operations": [_written(operation) for operation in plan.operations],
-            "extraMetadata": dict(plan.extra),
-            "version": _VERSION,
-            "strategy": None,
-            "preserveHoodieMetadata": False,
-        },
-    )
+    operations = [
+        _Operation(
+            operation.file_id,
+            operation.base_instant,
+            list(operation.log_files),
+            operation.base_file,
+            operation.partition,
+            operation.metrics,
+        )
+        for operation in plan.operations
+    ]
+    return _PLAN.encode(_Plan(operations, plan.extra))
 
 
 def decode_compaction_plan(content: bytes) -> CompactionPlan:
     """The plan in a requested file of a compaction or a log compaction."""
-    record = decode_container(content)
-    try:
-        wire = msgspec.convert(record, _Plan)
-    except ValueError as error:
-        raise Malformed(f"the record is not a compaction plan: {error}") from error
-    return CompactionPlan(tuple(map(_read, wire.operations or ())), wire.extra_metadata or {})
-
-
-def _written(operation: CompactionOperation) -> dict[str, Any]:
-    return {
-        "baseInstantTime": operation.base_instant,
-        "deltaFilePaths": list(operation.log_files),
-        "dataFilePath": operation.base_file,
-        "fileId": operation.file_id,
-        "partitionPath": operation.partition,
-        "metrics": dict(operation.metrics),
-        "bootstrapFilePath": None,
-    }
+    plan = _PLAN.decode(content)
+    return CompactionPlan(tuple(map(_operation, plan.operations)), plan.extra_metadata)
 
 
 class _Operation(msgspec.Struct, rename="camel"):
     file_id: str
     base_instant_time: str | None = None
-    delta_file_paths: list[str] | None = None
+    delta_file_paths: list[str] = []
     data_file_path: str | None = None
-    partition_path: str | None = None
-    metrics: dict[str, float] | None = None
+    partition_path: str = ""
+    metrics: Mapping[str, float] = msgspec.field(default_factory=dict)
 
 
 class _Plan(msgspec.Struct, rename="camel"):
-    operations: list[_Operation] | None
-    extra_metadata: dict[str, str] | None = None
+    operations: list[_Operation] = []
+    extra_metadata: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-def _read(operation: _Operation) -> CompactionOperation:
+_PLAN = Payload(
+    "HoodieCompactionPlan",
+    _Plan,
+    what="a compaction plan",
+    # Plans of version 2 name files; older ones have absolute paths.
+    constants={"version": 2, "strategy": None, "preserveHoodieMetadata": False},
+    required=("operations",),
+)
+
+
+def _operation(operation: _Operation) -> CompactionOperation:
     base = operation.base_instant_time
     if base and not (base.isascii() and base.isdigit()):
         raise Malformed(f"a compaction plan names {base!r} as an instant")
     return CompactionOperation(
         operation.file_id,
-        operation.partition_path or "",
+        operation.partition_path,
         InstantTime(base) if base else None,
         _name(operation.data_file_path) or None,
-        tuple(map(_name, operation.delta_file_paths or ())),
-        operation.metrics or {},
+        tuple(map(_name, operation.delta_file_paths)),
+        operation.metrics,
     )
 
 

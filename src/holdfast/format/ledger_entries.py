@@ -33,6 +33,8 @@ class EntryKind(StrEnum):
     CLEAN = "CLEAN"
     ARCHIVE = "ARCHIVE"
     LEASE = "LEASE"
+    CREATE = "CREATE"
+    DROP = "DROP"
 
 
 class Revoked(msgspec.Struct, frozen=True):
@@ -60,14 +62,35 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     shared: bool = False
     """BEGIN: whether the writer admits others at the same time."""
     rollback: InstantTime | None = None
-    """ABORT: the instant of the rollback that removes the traces; the same for whoever does it."""
+    """ABORT: the instant of the rollback that removes the traces; the same for every process that does it."""
     revoked: tuple[Revoked, ...] = ()
     """REVOKE: what is taken back. The entry's own instant is a restore's or, for one commit, a rollback's."""
     restored_to: InstantTime | None = None
     """REVOKE by a restore: the commit that is the newest one afterwards."""
+    copied: bool = False
+    """REVOKE by a repair that found the ledger newer than the timeline: what it said beyond that is void."""
+    archived: InstantTime | None = None
+    """The same: the newest commit that has left the timeline, as far as the archives tell."""
+    released: tuple[InstantTime, ...] = ()
+    """The same: savepoints that the timeline does not show."""
     earliest: InstantTime | None = None
     """CLEAN: the earliest commit that it leaves whole; None if the policy does not go by commits."""
+    through: InstantTime | None = None
+    """ARCHIVE: the newest rollback or clean that goes, where it is younger than all commits that do.
+
+    REVOKE by a repair of a copy: the newest one that the archives have.
+    """
     reason: str = ""
+    properties: dict[str, str] | None = None
+    """COMMIT of the write that a table comes to be with: the properties it gets."""
+    application: str = ""
+    """COMMIT: who numbers its writes, if somebody does."""
+    number: int = 0
+    """The number of this one."""
+    zone: str = ""
+    """The time zone of the table's instants from here on, in the first entry of a table in local time."""
+    lock: str | None = None
+    """The lock the table is written under from here on; empty if none, None if that is as before."""
 
 
 def encode_entry(entry: Entry, payload: bytes = b"") -> bytes:

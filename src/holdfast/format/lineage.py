@@ -34,8 +34,8 @@ def lineage_of(record: ZNRecord) -> Lineage:
 
 def _elements(entry: LineageEntry) -> tuple[str, ...]:
     elements = (
-        _joined(entry.segments_from),
-        _joined(entry.segments_to),
+        _join(entry.segments_from),
+        _join(entry.segments_to),
         entry.state.value,
         str(entry.changed_at_ms),
     )
@@ -43,7 +43,7 @@ def _elements(entry: LineageEntry) -> tuple[str, ...]:
     return (*elements, "true") if entry.auto_complete else elements
 
 
-def _joined(names: Iterable[str]) -> str:
+def _join(names: Iterable[str]) -> str:
     joined = ",".join(names)
     assert _names(joined) == tuple(names), "a segment's name is not empty and has no comma"
     return joined

@@ -3,7 +3,7 @@
     #HUDI# | size | version, type, header, content, footer | size of all before
 
 A file is any number of blocks. What does not hold together is skipped up to
-the next block, as Hudi does; whoever needs all of a file learns of it.
+the next block, as Hudi does; a caller that needs the whole file is told.
 """
 
 import struct
@@ -52,10 +52,10 @@ def encode_block(block: LogBlock) -> bytes:
     body = b"".join(
         (
             struct.pack(">ii", _VERSION, block.kind),
-            _encoded_map(block.header),
+            _encode_map(block.header),
             struct.pack(">q", len(block.content)),
             block.content,
-            _encoded_map({}),
+            _encode_map({}),
         )
     )
     size = len(body) + _POINTER_BYTES
@@ -94,7 +94,7 @@ def _block(body: bytes) -> LogBlock | None:
         version, kind = struct.unpack_from(">ii", body)
         if version != _VERSION:
             return None
-        header, at = _decoded_map(body, 8)
+        header, at = _decode_map(body, 8)
         (length,) = struct.unpack_from(">q", body, at)
     except (struct.error, Malformed):
         return None
@@ -102,14 +102,14 @@ def _block(body: bytes) -> LogBlock | None:
     return LogBlock(kind, content, header) if 0 <= length == len(content) else None
 
 
-def _encoded_map(entries: Mapping[int, bytes]) -> bytes:
+def _encode_map(entries: Mapping[int, bytes]) -> bytes:
     parts = [struct.pack(">i", len(entries))]
     for key, value in entries.items():
         parts += [struct.pack(">ii", key, len(value)), value]
     return b"".join(parts)
 
 
-def _decoded_map(body: bytes, at: int) -> tuple[dict[int, bytes], int]:
+def _decode_map(body: bytes, at: int) -> tuple[dict[int, bytes], int]:
     (count,) = struct.unpack_from(">i", body, at)
     at += 4
     entries: dict[int, bytes] = {}

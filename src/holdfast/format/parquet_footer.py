@@ -186,7 +186,7 @@ def decode_footer(content: bytes, *, data_end: int) -> Footer:
         raise Malformed("the Parquet schema has two columns of one name")
     row_groups = tuple(
         _row_group(group, leaves, data_end=data_end)
-        for group in _structs(_required(fields, _FILE_ROW_GROUPS, Items))
+        for group in _structs(_require(fields, _FILE_ROW_GROUPS, Items))
     )
     footer = Footer(leaves, row_groups, _key_values(fields), fields)
     if footer.rows != _count(fields, _FILE_ROWS):
@@ -207,7 +207,7 @@ def encode_footer(template: Footer, row_groups: Sequence[RowGroup], key_values: 
         if key in (_FILE_VERSION, _FILE_SCHEMA, _FILE_CREATED_BY, _FILE_COLUMN_ORDERS)
     }
     fields[_FILE_ROWS] = sum(group.rows for group in row_groups)
-    fields[_FILE_ROW_GROUPS] = Items(STRUCT, [_encoded_row_group(group) for group in row_groups])
+    fields[_FILE_ROW_GROUPS] = Items(STRUCT, [_encode_row_group(group) for group in row_groups])
     fields[_FILE_KEY_VALUES] = Items(
         STRUCT, [{_KEY: key.encode(), _KEY_VALUE: value.encode()} for key, value in key_values.items()]
     )
@@ -215,7 +215,7 @@ def encode_footer(template: Footer, row_groups: Sequence[RowGroup], key_values: 
     return content + _TAIL.pack(len(content), MAGIC)
 
 
-def moved_chunk(chunk: Chunk, start: int) -> Chunk:
+def move_chunk(chunk: Chunk, start: int) -> Chunk:
     """The chunk with its bytes at another place."""
     column = {
         key: value
@@ -230,7 +230,7 @@ def moved_chunk(chunk: Chunk, start: int) -> Chunk:
     return Chunk(start, chunk.size_bytes, chunk.uncompressed_bytes, column)
 
 
-def renamed_chunk(chunk: Chunk, path: Sequence[str]) -> Chunk:
+def rename_chunk(chunk: Chunk, path: Sequence[str]) -> Chunk:
     """The chunk as one of another column, which has the same values in the same form."""
     names = Items(BINARY, [name.encode() for name in path])
     return replace(chunk, column={**chunk.column, _COLUMN_PATH: names})
@@ -248,7 +248,7 @@ def _means_the_same(one: Leaf, other: Leaf) -> bool:
 
 
 def _leaves(fields: Struct) -> Iterator[Leaf]:
-    elements = _structs(_required(fields, _FILE_SCHEMA, Items))
+    elements = _structs(_require(fields, _FILE_SCHEMA, Items))
     root: Struct = next(elements, {})
     stored_orders = fields.get(_FILE_COLUMN_ORDERS)
     orders = _structs(stored_orders) if isinstance(stored_orders, Items) else iter(())
@@ -276,7 +276,7 @@ def _leaf(elements: tuple[Struct, ...], order: Struct | None) -> Leaf:
     last = elements[-1]
     logical_type = last.get(_ELEMENT_LOGICAL_TYPE)
     return Leaf(
-        path=tuple(_text(_required(element, _ELEMENT_NAME, bytes)) for element in elements),
+        path=tuple(_text(_require(element, _ELEMENT_NAME, bytes)) for element in elements),
         repetitions=tuple(_count(element, _ELEMENT_REPETITION) for element in elements),
         physical_type=_count(last, _ELEMENT_TYPE),
         type_length=_integer_or_none(last, _ELEMENT_TYPE_LENGTH),
@@ -290,7 +290,7 @@ def _leaf(elements: tuple[Struct, ...], order: Struct | None) -> Leaf:
 
 def _row_group(group: Struct, leaves: tuple[Leaf, ...], *, data_end: int) -> RowGroup:
     rows = _count(group, _GROUP_ROWS)
-    columns = list(_structs(_required(group, _GROUP_COLUMNS, Items)))
+    columns = list(_structs(_require(group, _GROUP_COLUMNS, Items)))
     if len(columns) != len(leaves):
         raise Malformed(f"a Parquet row group has {len(columns)} column chunks for {len(leaves)} columns")
     if rows == 0:  # pyarrow writes such for an empty table; its chunks have no pages to point to.
@@ -306,7 +306,7 @@ def _chunk(stored: Struct, *, data_end: int) -> Chunk:
         raise Malformed("a Parquet column chunk lives in another file")
     if _CHUNK_CRYPTO in stored or _CHUNK_ENCRYPTED_COLUMN in stored:
         raise Malformed("a Parquet column chunk is encrypted")
-    column = _required(stored, _CHUNK_COLUMN, dict)
+    column = _require(stored, _CHUNK_COLUMN, dict)
     data_offset = _count(column, _COLUMN_DATA_OFFSET)
     # Some writers put a zero where there is no dictionary.
     start = _integer_or_none(column, _COLUMN_DICTIONARY_OFFSET) or data_offset
@@ -317,7 +317,7 @@ def _chunk(stored: Struct, *, data_end: int) -> Chunk:
 
 
 def _check_chunk(chunk: Chunk, leaf: Leaf, *, rows: int) -> None:
-    names = _required(chunk.column, _COLUMN_PATH, Items).values
+    names = _require(chunk.column, _COLUMN_PATH, Items).values
     if names != [name.encode() for name in leaf.path]:
         raise Malformed(f"a Parquet column chunk does not belong to {leaf.dotted!r}, where it stands")
     if chunk.column.get(_COLUMN_TYPE) != leaf.physical_type:
@@ -326,7 +326,7 @@ def _check_chunk(chunk: Chunk, leaf: Leaf, *, rows: int) -> None:
         raise Malformed(f"a Parquet column chunk of {leaf.dotted!r} has another length than its row group")
 
 
-def _encoded_row_group(group: RowGroup) -> Struct:
+def _encode_row_group(group: RowGroup) -> Struct:
     return {
         # A chunk's own offset is deprecated: it is to be zero unless the file repeats the chunk's metadata.
         _GROUP_COLUMNS: Items(
@@ -344,7 +344,7 @@ def _key_values(fields: Struct) -> dict[str, str]:
     if not isinstance(stored, Items):
         return {}
     return {
-        _text(_required(entry, _KEY, bytes)): _text(_required(entry, _KEY_VALUE, bytes))
+        _text(_require(entry, _KEY, bytes)): _text(_require(entry, _KEY_VALUE, bytes))
         for entry in _structs(stored)
         if _KEY_VALUE in entry
     }
@@ -357,7 +357,7 @@ def _structs(items: Items) -> Iterator[Struct]:
         yield value
 
 
-def _required(fields: Struct, key: int, kind: type[_T]) -> _T:
+def _require(fields: Struct, key: int, kind: type[_T]) -> _T:
     value = fields.get(key)
     if not isinstance(value, kind):
         raise Malformed(f"the Parquet footer lacks field {key >> 4} of a struct")

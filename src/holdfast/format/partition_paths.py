@@ -20,6 +20,17 @@ _HALF_PAIR = re.compile(r"[\ud800-\udfff]")  # half of a surrogate pair: no byte
 
 _SEGMENT_BYTES_MAX = 255
 
+_STEPS = "must not step to another folder"
+_IS_OURS = "must not lie in the table's own folder"
+_IS_HIDDEN = "must not contain a segment that begins with a dot, which hides it from readers"
+_FAULTS_OF_DOTS = (_STEPS, _IS_OURS, _IS_HIDDEN)
+
+_HINT = "change the partition value, or escape values when the table is created"
+_HINT_OF_DOTS = (
+    "change the partition value, or make the table with hoodie.datasource.write.hive_style_partitioning;"
+    " escaping leaves dots as they are, as in Hudi"
+)
+
 
 def escape_value(text: str) -> str:
     return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", text)
@@ -56,7 +67,7 @@ def check_partition_path(path: str) -> None:
     if fault:
         raise InvalidRequest(
             f"a partition path {fault}",
-            hint="change the partition value, or escape values when the table is created",
+            hint=_HINT_OF_DOTS if fault in _FAULTS_OF_DOTS else _HINT,
             path=repr(path),
         )
 
@@ -71,11 +82,11 @@ def _fault(path: str) -> str:
     if "" in segments:
         return "must not contain an empty segment"
     if "." in segments or ".." in segments:
-        return "must not step to another folder"
+        return _STEPS
     if segments[0] == META_FOLDER:
-        return "must not lie in the table's own folder"
+        return _IS_OURS
     if any(segment.startswith(".") for segment in segments):
-        return "must not contain a segment that begins with a dot, which hides it from readers"
+        return _IS_HIDDEN
     if _HALF_PAIR.search(path):
         return "must be valid Unicode text"
     if any(len(segment.encode()) > _SEGMENT_BYTES_MAX for segment in segments):

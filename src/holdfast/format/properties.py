@@ -17,11 +17,35 @@ VERSION = "hoodie.table.version"
 DATABASE = "hoodie.database.name"
 CHECKSUM = "hoodie.table.checksum"
 
+SEALS = "holdfast.table.seals"
+"""Our checksums of the values that stay the same for a table's life; Hudi's covers the two names only."""
+
+_SEALED = (
+    "hoodie.archivelog.folder",
+    "hoodie.compaction.payload.class",
+    "hoodie.populate.meta.fields",
+    "hoodie.table.base.file.format",
+    "hoodie.table.cdc.enabled",
+    "hoodie.table.create.schema",
+    "hoodie.table.recordkey.fields",
+    "hoodie.table.timeline.timezone",
+    TYPE,
+    VERSION,
+)
+_SEALED_PREFIXES = (
+    "hoodie.datasource.write.",
+    "hoodie.keygen.",
+    "hoodie.table.keygenerator.",
+    "hoodie.table.partition.",
+)
+_ORDERING = ("hoodie.table.ordering.fields", "hoodie.table.precombine.field")
+"""Two names of one thing: Hudi from 1.1 on writes the first in place of the second."""
+
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
-_ENTRY = re.compile(r"(?P<key>(?:[^\\=: \t\f]|\\.)*)[ \t\f]*[=:]?[ \t\f]*(?P<value>.*)", re.DOTALL)
+_ENTRY = re.compile(r"(?P<key>(?:[^\\=: \t\f]++|\\.)*+)[ \t\f]*+[=:]?[ \t\f]*(?P<value>.*)", re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:u(?P<unit>[0-9A-Fa-f]{4})|(?P<other>.))", re.DOTALL)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _NOT_PLAIN = re.compile(r"[\\=:#!]|[^ -~]")
@@ -38,14 +62,14 @@ def parse_properties(content: bytes) -> dict[str, str]:
     for line in _logical_lines(content.decode("iso-8859-1")):
         entry = _ENTRY.fullmatch(line)
         assert entry is not None, "the last group takes whatever the others leave"
-        values[_unescaped(entry["key"])] = _unescaped(entry["value"])
+        values[_unescape(entry["key"])] = _unescape(entry["value"])
     return values
 
 
 def render_properties(values: Mapping[str, str], *, comments: Sequence[str]) -> bytes:
     """The text of the values, in their order, below one line per comment."""
     lines = [f"#{line}" for comment in comments for line in comment.splitlines()]
-    lines += [f"{_escaped_key(key)}={_escaped_value(value)}" for key, value in values.items()]
+    lines += [f"{_escape_key(key)}={_escape_value(value)}" for key, value in values.items()]
     return "".join(f"{line}\n" for line in lines).encode("ascii", "backslashreplace")
 
 
@@ -63,21 +87,46 @@ def decode_table_properties(content: bytes) -> dict[str, str]:
         if not values.get(key):
             raise Malformed(f"the table properties lack {key}")
     stored = values.get(CHECKSUM)
-    if stored is None:
-        return values
     expected = table_checksum(values)
-    if not _CHECKSUM_TEXT.fullmatch(stored) or int(stored) != expected:
+    if stored is not None and not (_CHECKSUM_TEXT.fullmatch(stored) and int(stored) == expected):
         raise Malformed(f"the table checksum is {stored!r}, but the names give {expected}")
+    _check_seals(values)
     return values
 
 
+def is_sealed(values: Mapping[str, str]) -> bool:
+    """Whether our checksums are among the values."""
+    return bool(values.get(SEALS))
+
+
+def _seals(values: Mapping[str, str]) -> dict[str, str]:
+    """The checksum of each value that must not change. What Hudi adds later is not among them."""
+    kept = {key: value for key, value in values.items() if key in _SEALED or key.startswith(_SEALED_PREFIXES)}
+    ordering = next((values[key] for key in _ORDERING if values.get(key)), None)
+    if ordering is not None:
+        kept[_ORDERING[0]] = ordering
+    return {key: f"{zlib.crc32(f'{key}={value}'.encode()):08x}" for key, value in sorted(kept.items())}
+
+
+def _check_seals(values: Mapping[str, str]) -> None:
+    pairs = (seal.partition("@") for seal in values.get(SEALS, "").split(",") if seal)
+    sealed = {key: checksum for key, _, checksum in pairs}
+    now = _seals(values)
+    if sealed.get(VERSION) != now[VERSION]:
+        return  # Another program upgraded the table, and rewrote what it liked.
+    for key, checksum in sealed.items():
+        if now.get(key) != checksum:
+            raise Malformed(f"{key} is not what it was, or {SEALS} was changed")
+
+
 def encode_table_properties(values: Mapping[str, str], *, moment: dt.datetime) -> bytes:
-    """The `hoodie.properties` of these values, with a fresh checksum.
+    """The `hoodie.properties` of these values, with fresh checksums.
 
     The version comes last: a text cut off anywhere then lacks a key that no
     table can be opened without, and is noticed.
     """
-    ordered = {key: values[key] for key in sorted(values) if key not in (CHECKSUM, VERSION)}
+    ordered = {key: values[key] for key in sorted(values) if key not in (CHECKSUM, SEALS, VERSION)}
+    ordered[SEALS] = ",".join(f"{key}@{checksum}" for key, checksum in _seals(values).items())
     ordered[CHECKSUM] = str(table_checksum(values))
     ordered[VERSION] = values[VERSION]
     saved = f"Properties saved on {_java_instant(moment)}"
@@ -116,7 +165,7 @@ def _logical_lines(text: str) -> Iterator[str]:
         yield entry
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     if "\\" not in text:
         return text
     plain = _ESCAPE.sub(_meaning, text)
@@ -136,21 +185,21 @@ def _meaning(escape: re.Match[str]) -> str:
     return _CONTROL_BY_LETTER.get(escape["other"], escape["other"])
 
 
-def _escaped_key(text: str) -> str:
-    return _escaped(text).replace(" ", "\\ ")
+def _escape_key(text: str) -> str:
+    return _escape(text).replace(" ", "\\ ")
 
 
-def _escaped_value(text: str) -> str:
-    escaped = _escaped(text)
+def _escape_value(text: str) -> str:
+    escaped = _escape(text)
     # A blank at the front would be taken for a part of the separator.
     return f"\\{escaped}" if escaped.startswith(" ") else escaped
 
 
-def _escaped(text: str) -> str:
-    return _NOT_PLAIN.sub(_escape, text)
+def _escape(text: str) -> str:
+    return _NOT_PLAIN.sub(_escape_character, text)
 
 
-def _escape(match: re.Match[str]) -> str:
+def _escape_character(match: re.Match[str]) -> str:
     character = match[0]
     if character in "\\=:#!":
         return f"\\{character}"

@@ -42,7 +42,7 @@ def record_keys(columns: Sequence[tuple[str, pa.Array]], *, complex_form: bool) 
     parts: list[pa.Array | pa.Scalar] = []
     for name, column in columns:
         parts.append(pa.scalar(f",{name}:" if parts else f"{name}:"))
-        parts.append(_marked(text_column(name, column)))
+        parts.append(_mark_empty(text_column(name, column)))
     return pc.binary_join_element_wise(*parts, pa.scalar(""))
 
 
@@ -62,7 +62,7 @@ def find_bad_key(columns: Sequence[tuple[str, pa.Array]]) -> int | None:
 
 def key_range(keys: pa.ChunkedArray) -> tuple[str, str] | None:
     """Least and greatest key in Java's order, that of UTF-16 code units; None without keys."""
-    ranges = [_ranked_range(chunk.drop_null()) for chunk in keys.chunks if len(chunk) > chunk.null_count]
+    ranges = [_utf16_range(chunk.drop_null()) for chunk in keys.chunks if len(chunk) > chunk.null_count]
     if not ranges:
         return None
     least = min(low for low, _ in ranges)
@@ -72,19 +72,19 @@ def key_range(keys: pa.ChunkedArray) -> tuple[str, str] | None:
 
 def keys_within(keys: pa.StringArray, least: str, greatest: str) -> pa.StringArray:
     """Those keys that lie between two others, in Java's order."""
-    ranked = _ranked(keys)
+    ranked = _utf16_order(keys)
     low, high = (end.encode().translate(_TO_UTF16_ORDER) for end in (least, greatest))
     inside = pc.and_(pc.greater_equal(ranked, pa.scalar(low)), pc.less_equal(ranked, pa.scalar(high)))
     return keys.filter(inside)
 
 
-def _ranked_range(chunk: pa.StringArray) -> tuple[bytes, bytes]:
+def _utf16_range(chunk: pa.StringArray) -> tuple[bytes, bytes]:
     """Least and greatest key of a chunk, as bytes that compare in UTF-16 order."""
-    ends = pc.min_max(_ranked(chunk))
+    ends = pc.min_max(_utf16_order(chunk))
     return ends["min"].as_py(), ends["max"].as_py()
 
 
-def _ranked(keys: pa.StringArray) -> pa.BinaryArray:
+def _utf16_order(keys: pa.StringArray) -> pa.BinaryArray:
     """Keys that are not null, as bytes that compare in UTF-16 order."""
     _, offset_buffer, content = keys.buffers()
     offsets = np.frombuffer(offset_buffer, dtype=np.int32)[keys.offset : keys.offset + len(keys) + 1]
@@ -99,7 +99,7 @@ def _ranked(keys: pa.StringArray) -> pa.BinaryArray:
     return pa.BinaryArray.from_buffers(pa.binary(), len(keys), buffers)
 
 
-def _marked(texts: pa.StringArray) -> pa.StringArray:
+def _mark_empty(texts: pa.StringArray) -> pa.StringArray:
     """The texts with null and empty ones spelled out, as the complex form has them."""
     return pc.if_else(pc.equal(pc.binary_length(texts), 0), _EMPTY, texts).fill_null(_NULL)
 

@@ -1,79 +1,38 @@
 """Savepoints: which files a protected instant consists of, and who asked for it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
 
-import msgspec
+from msgspec import Struct, field
 
-from holdfast.format.avro import STRING, array_of, decode_container, encode_container, map_of
-from holdfast.format.malformed import Malformed
-
-_VERSION = 1
-
-_PARTITION_SCHEMA: dict[str, Any] = {
-    "type": "record",
-    "name": "HoodieSavepointPartitionMetadata",
-    "fields": [
-        {"name": "partitionPath", "type": STRING},
-        {"name": "savepointDataFile", "type": array_of(STRING)},
-    ],
-}
-
-METADATA_SCHEMA: dict[str, Any] = {
-    "type": "record",
-    "name": "HoodieSavepointMetadata",
-    "namespace": "org.apache.hudi.avro.model",
-    "fields": [
-        {"name": "savepointedBy", "type": STRING},
-        {"name": "savepointedAt", "type": "long"},
-        {"name": "comments", "type": STRING},
-        {"name": "partitionMetadata", "type": map_of(_PARTITION_SCHEMA)},
-        {"name": "version", "type": ["int", "null"], "default": _VERSION},
-    ],
-}
+from holdfast.format.avro_payloads import Payload
 
 
-@dataclass(frozen=True, slots=True)
-class SavepointMetadata:
-    user: str
-    at_ms: int
+class SavepointPartition(Struct, frozen=True):
+    files: tuple[str, ...] = field(name="savepointDataFile")
+    partition: str = field(name="partitionPath", default="")
+
+
+class SavepointMetadata(Struct, frozen=True):
+    user: str = field(name="savepointedBy")
+    at_ms: int = field(name="savepointedAt")
     """When it was asked for, in milliseconds since the epoch."""
-    comment: str
-    files: Mapping[str, tuple[str, ...]]
-    """Partition → the names of the base and log files that must stay."""
+    comment: str = field(name="comments")
+    by_partition: Mapping[str, SavepointPartition] = field(name="partitionMetadata")
+
+    @property
+    def files(self) -> Mapping[str, tuple[str, ...]]:
+        """Partition → the names of the base and log files that must stay."""
+        return {name: partition.files for name, partition in self.by_partition.items()}
 
 
-def encode_savepoint(metadata: SavepointMetadata) -> bytes:
-    """The content of a completed savepoint; equal input gives equal bytes."""
-    record = {
-        "savepointedBy": metadata.user,
-        "savepointedAt": metadata.at_ms,
-        "comments": metadata.comment,
-        "partitionMetadata": {
-            partition: {"partitionPath": partition, "savepointDataFile": names}
-            for partition, names in metadata.files.items()
-        },
-        "version": _VERSION,
-    }
-    return encode_container(METADATA_SCHEMA, record)
+_METADATA = Payload(
+    "HoodieSavepointMetadata", SavepointMetadata, what="one of a savepoint", constants={"version": 1}
+)
+decode_savepoint, encode_savepoint = _METADATA.decode, _METADATA.encode
 
 
-def decode_savepoint(content: bytes) -> SavepointMetadata:
-    try:
-        wire = msgspec.convert(decode_container(content), _Savepoint)
-    except ValueError as error:
-        raise Malformed(f"the record is not one of a savepoint: {error}") from error
-    files = {partition: each.savepoint_data_file for partition, each in wire.partition_metadata.items()}
-    return SavepointMetadata(wire.savepointed_by, wire.savepointed_at, wire.comments, files)
-
-
-class _Partition(msgspec.Struct, rename="camel"):
-    savepoint_data_file: tuple[str, ...]
-
-
-class _Savepoint(msgspec.Struct, rename="camel"):
-    savepointed_by: str
-    savepointed_at: int
-    comments: str
-    partition_metadata: dict[str, _Partition]
+def savepoint_of(
+    user: str, at_ms: int, comment: str, files: Mapping[str, tuple[str, ...]]
+) -> SavepointMetadata:
+    partitions = {name: SavepointPartition(names, name) for name, names in files.items()}
+    return SavepointMetadata(user, at_ms, comment, partitions)

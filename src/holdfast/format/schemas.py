@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from holdfast.errors import InvalidRequest, SchemaMismatch, UnsupportedTable
 from holdfast.format.malformed import Malformed
+from holdfast.model.columns import is_column_name
 
 META_COLUMNS = (
     "_hoodie_commit_time",
@@ -26,7 +27,6 @@ META_COLUMNS = (
 _OWN_PREFIX = "_holdfast_"
 _Attributes = Mapping[Any, object]
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _DECIMAL_DIGITS_MAX = 38
 _ARROW_DIGITS_MAX = 76
 
@@ -103,7 +103,7 @@ def avro_schema(schema: pa.Schema, *, table_name: str, meta_columns: bool = Fals
     Names and namespaces are Hudi's. They are unique without further care,
     because each column's path is unique and makes at most one named type.
     """
-    name = _sanitised(table_name)
+    name = _sanitise(table_name)
     record = _avro_record(storable_schema(schema), name=f"{name}_record", namespace=f"hoodie.{name}")
     if meta_columns:
         text = ["null", "string"]
@@ -122,7 +122,7 @@ def arrow_schema(avro_json: str) -> pa.Schema:
     recursive records, the type null.
     """
     try:
-        avro = _parsed(avro_json)
+        avro = _parse_json(avro_json)
         if not isinstance(avro, dict) or avro.get("type") != "record":
             raise Malformed("Avro schema of a table is not a record")
         return pa.schema(list(_AvroTypes().arrow_type(avro, namespace="", path="")))
@@ -148,7 +148,7 @@ def _storable_fields(fields: Iterable[pa.Field], *, path: str) -> list[pa.Field]
     storable = []
     for field in fields:
         column = path + field.name
-        if not _NAME.fullmatch(field.name):
+        if not is_column_name(field.name):
             raise SchemaMismatch(
                 "a column has a name that Avro does not allow",
                 hint="rename it with letters, digits and underscores, not beginning with a digit",
@@ -166,7 +166,7 @@ def _storable_fields(fields: Iterable[pa.Field], *, path: str) -> list[pa.Field]
 
 
 def _storable_type(kind: pa.DataType, *, path: str) -> pa.DataType:
-    kind = _decoded(kind)
+    kind = _plain_type(kind)
     if pa.types.is_struct(kind):
         if kind.num_fields == 0:
             raise _unstorable(kind, path=path, hint="a struct needs at least one field")
@@ -174,7 +174,7 @@ def _storable_type(kind: pa.DataType, *, path: str) -> pa.DataType:
     if is_list(kind):
         return _storable_list(kind, path=path)
     if pa.types.is_map(kind):
-        if _storable_leaf(_decoded(kind.key_type)) != pa.string():
+        if _storable_leaf(_plain_type(kind.key_type)) != pa.string():
             raise _unstorable(kind, path=path, hint="cast the keys of the map to strings")
         return pa.map_(pa.string(), _storable_type(kind.item_type, path=f"{path}.value"))
     leaf = _storable_leaf(kind)
@@ -210,7 +210,7 @@ def _storable_leaf(kind: pa.DataType) -> pa.DataType | None:
     return None
 
 
-def _decoded(kind: pa.DataType) -> pa.DataType:
+def _plain_type(kind: pa.DataType) -> pa.DataType:
     while pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
         kind = kind.value_type
     return kind
@@ -236,7 +236,7 @@ def _way_out(kind: pa.DataType) -> str:
     return "cast it to a type that Avro knows"
 
 
-def _sanitised(table_name: str) -> str:
+def _sanitise(table_name: str) -> str:
     if not table_name:
         raise InvalidRequest("a table needs a name")
     return re.sub(r"^[0-9]|[^A-Za-z0-9_]", "__", table_name)
@@ -286,12 +286,12 @@ def _avro_type(kind: pa.DataType, *, name: str, namespace: str) -> str | dict[st
 
 
 def _decimal_size(precision: int) -> int:
-    """Bytes that hold every signed number of so many digits."""
+    """Bytes that hold every signed number of this many digits."""
     largest: int = 10**precision - 1
     return largest.bit_length() // 8 + 1
 
 
-def _parsed(avro_json: str) -> object:
+def _parse_json(avro_json: str) -> object:
     try:
         return json.loads(avro_json)
     except ValueError as error:
@@ -307,7 +307,7 @@ class _AvroTypes:
     def arrow_type(self, avro: object, *, namespace: str, path: str) -> pa.DataType:
         match avro:
             case str():
-                return self._named(avro, namespace=namespace, path=path)
+                return self._type_of_name(avro, namespace=namespace, path=path)
             case list():
                 return self._union(avro, namespace=namespace, path=path)
             case {"type": str(kind), **attributes}:
@@ -317,7 +317,7 @@ class _AvroTypes:
             case _:
                 raise Malformed(f"Avro schema has no type at {path!r}")
 
-    def _named(self, name: str, *, namespace: str, path: str) -> pa.DataType:
+    def _type_of_name(self, name: str, *, namespace: str, path: str) -> pa.DataType:
         if name in _PLAIN_ARROW:
             return _PLAIN_ARROW[name]
         if name == "null":
@@ -350,7 +350,7 @@ class _AvroTypes:
                 return self._definition(kind, avro, namespace=namespace, path=path)
             case _:
                 logical = _logical_type(kind, avro)
-                return logical or self._named(kind, namespace=namespace, path=path)
+                return logical or self._type_of_name(kind, namespace=namespace, path=path)
 
     def _definition(self, kind: str, avro: _Attributes, *, namespace: str, path: str) -> pa.DataType:
         name, own_namespace = avro.get("name"), avro.get("namespace", namespace)
@@ -364,7 +364,7 @@ class _AvroTypes:
         elif kind == "enum":
             defined = pa.string()
         else:
-            defined = _fixed_type(avro, path=path)
+            defined = _type_of_fixed(avro, path=path)
         self._known[full_name] = defined
         return defined
 
@@ -414,7 +414,7 @@ def _logical_type(base: str, avro: _Attributes) -> pa.DataType | None:
     )
 
 
-def _fixed_type(avro: _Attributes, *, path: str) -> pa.DataType:
+def _type_of_fixed(avro: _Attributes, *, path: str) -> pa.DataType:
     size = avro.get("size")
     if not isinstance(size, int) or not 0 < size < 1 << 31:
         raise Malformed(f"Avro schema has a fixed of size {size!r} at {path!r}")

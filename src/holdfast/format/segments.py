@@ -81,7 +81,7 @@ def segment_record(segment: Segment) -> ZNRecord:
     if segment.is_opaque:
         simple[_OPAQUE] = "true"
     if segment.columns:
-        simple[_COLUMNS] = _encoded_ranges(segment.columns)
+        simple[_COLUMNS] = _encode_ranges(segment.columns)
     return ZNRecord(
         id=segment.name, simple=simple, maps={_CUSTOM: dict(segment.custom)} if segment.custom else {}
     )
@@ -104,7 +104,7 @@ def segment_of(record: ZNRecord) -> Segment:
         digest=fields.get(_DIGEST, ""),
         is_opaque=fields.get(_OPAQUE) == "true",
         custom=record.maps.get(_CUSTOM, {}),
-        columns=_decoded_ranges(fields[_COLUMNS]) if _COLUMNS in fields else {},
+        columns=_decode_ranges(fields[_COLUMNS]) if _COLUMNS in fields else {},
         other={key: value for key, value in fields.items() if key not in _OURS},
     )
 
@@ -142,7 +142,7 @@ def encode_description(description: SegmentDescription) -> bytes:
         _INDEX_VERSION: "v3",
     }
     for kind, key in _NAME_KEYS.items():
-        values[key] = _joined([column.name for column in description.columns if column.kind == kind])
+        values[key] = _join([column.name for column in description.columns if column.kind == kind])
     if description.time_column is not None:
         values["segment.time.column.name"] = description.time_column
     if description.start_ms is not None and description.end_ms is not None:
@@ -226,21 +226,21 @@ def _column(values: Mapping[str, str], name: str, kind: str) -> ColumnDescriptio
     )
 
 
-def _joined(names: list[str]) -> str:
+def _join(names: list[str]) -> str:
     return ",".join(name.replace("\\", "\\\\").replace(",", "\\,") for name in names)
 
 
 def _split(joined: str) -> list[str]:
-    names = [re.sub(r"\\(.)", r"\1", part) for part in re.findall(r"(?:[^\\,]|\\.)+", joined, re.DOTALL)]
+    names = [re.sub(r"\\(.)", r"\1", part) for part in re.findall(r"(?:[^\\,]++|\\.)++", joined, re.DOTALL)]
     return [name for name in names if name]
 
 
-def _encoded_ranges(columns: Mapping[str, ColumnRange]) -> str:
+def _encode_ranges(columns: Mapping[str, ColumnRange]) -> str:
     plain = {name: [each.least, each.greatest] for name, each in columns.items()}
     return json.dumps(plain, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
 
 
-def _decoded_ranges(text: str) -> dict[str, ColumnRange]:
+def _decode_ranges(text: str) -> dict[str, ColumnRange]:
     try:
         return {name: ColumnRange(str(least), str(most)) for name, (least, most) in json.loads(text).items()}
     except (ValueError, TypeError, AttributeError, RecursionError) as error:

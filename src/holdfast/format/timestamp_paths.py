@@ -14,8 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.config.choices import TimeUnit
 from holdfast.config.date_patterns import DateField, DatePattern
-from holdfast.config.timestamps import TYPE, TimestampSettings, TimeUnit
+from holdfast.config.timestamps import TYPE, TimestampSettings
 from holdfast.errors import InvalidRequest
 
 _Ms = npt.NDArray[np.int64]
@@ -55,7 +56,7 @@ def timestamp_texts(name: str, column: pa.Array, settings: TimestampSettings) ->
         return _from_texts(name, values, settings)
     numbers = _numbers(name, values, settings.unit)
     moments = _moments(name, numbers, settings.unit)
-    return _spelled(name, _wall_clock(moments, settings.output_zone), settings.output_pattern)
+    return _spell(name, _wall_clock(moments, settings.output_zone), settings.output_pattern)
 
 
 def _from_texts(name: str, values: pa.Array, settings: TimestampSettings) -> pa.DictionaryArray:
@@ -65,7 +66,7 @@ def _from_texts(name: str, values: pa.Array, settings: TimestampSettings) -> pa.
     filled = values.cast(pa.string()).fill_null(_null_text(settings))
     encoded = pc.dictionary_encode(filled)
     wall = _walls_of_texts(name, encoded.dictionary, settings)
-    spelled = _spelled(name, wall, settings.output_pattern)
+    spelled = _spell(name, wall, settings.output_pattern)
     return pa.DictionaryArray.from_arrays(spelled.indices.take(encoded.indices), spelled.dictionary)
 
 
@@ -113,7 +114,7 @@ def _wall_clock(moments: _Ms, zone: dt.tzinfo | None) -> _Ms:
     """What clocks in the zone, or in UTC, show at the moments."""
     if isinstance(zone, ZoneInfo):
         return moments + _offsets(moments, zone)
-    return moments + _fixed_offset_ms(zone)
+    return moments + _constant_offset_ms(zone)
 
 
 def _moments_of_walls(wall: _Ms, zone: dt.tzinfo | None) -> tuple[_Ms, npt.NDArray[np.bool_]]:
@@ -122,7 +123,7 @@ def _moments_of_walls(wall: _Ms, zone: dt.tzinfo | None) -> tuple[_Ms, npt.NDArr
     Of the two moments at which a clock shows a time when it is put back, the earlier.
     """
     if not isinstance(zone, ZoneInfo):
-        return wall - _fixed_offset_ms(zone), np.zeros(len(wall), dtype=np.bool_)
+        return wall - _constant_offset_ms(zone), np.zeros(len(wall), dtype=np.bool_)
     # No zone is a day away from UTC, so these are the offsets before and after any change nearby.
     earlier, later = (wall - _offsets(wall + day_ms, zone) for day_ms in (-_DAY_MS, _DAY_MS))
     moments = np.where(_wall_clock(earlier, zone) == wall, earlier, later)
@@ -164,12 +165,12 @@ def _offset_ms(moment: int, zone: ZoneInfo) -> int:
     return offset // dt.timedelta(milliseconds=1)
 
 
-def _fixed_offset_ms(zone: dt.tzinfo | None) -> int:
+def _constant_offset_ms(zone: dt.tzinfo | None) -> int:
     offset = zone.utcoffset(None) if zone else None
     return offset // dt.timedelta(milliseconds=1) if offset else 0
 
 
-def _spelled(name: str, wall: _Ms, pattern: DatePattern) -> pa.DictionaryArray:
+def _spell(name: str, wall: _Ms, pattern: DatePattern) -> pa.DictionaryArray:
     """The wall-clock times in the pattern; each is spelled once per unit that the pattern shows."""
     _check_years(name, wall, _FIRST_MS, _LAST_MS)
     letters = [part.letter for part in pattern if isinstance(part, DateField)]
@@ -262,7 +263,7 @@ def _regex(pattern: DatePattern) -> str:
     followers: Sequence[DateField | str] = (*pattern[1:], "")
     for part, follower in zip(pattern, followers, strict=True):
         if isinstance(part, str):
-            groups.append(f"(?i:{_quoted(part)})")
+            groups.append(f"(?i:{_quote(part)})")
         elif part.letter == "Z":
             groups.append(f"(?P<Z>{_OFFSET})")
         else:
@@ -274,7 +275,7 @@ def _regex(pattern: DatePattern) -> str:
     return r"\A" + "".join(groups) + r"\z"
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return "".join(f"\\x{{{ord(character):x}}}" for character in text)
 
 

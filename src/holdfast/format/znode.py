@@ -52,7 +52,7 @@ def encode_record(record: ZNRecord) -> bytes:
 def decode_record(content: bytes) -> ZNRecord:
     """The record in these bytes, compressed or not."""
     try:
-        wire = msgspec.json.decode(expanded(content), type=_Record)
+        wire = msgspec.json.decode(gunzip_bytes(content), type=_Record)
     except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Malformed(f"not a ZNRecord: {error}") from error
     return ZNRecord(
@@ -63,12 +63,12 @@ def decode_record(content: bytes) -> ZNRecord:
     )
 
 
-def compressed(content: bytes) -> bytes:
+def gzip_bytes(content: bytes) -> bytes:
     """The bytes as gzip; equal bytes give equal gzip."""
     return gzip.compress(content, compresslevel=6, mtime=0)
 
 
-def expanded(content: bytes) -> bytes:
+def gunzip_bytes(content: bytes) -> bytes:
     """The bytes without compression, as they are if they have none."""
     if not content.startswith(_GZIP_MAGIC):
         return content

@@ -1,7 +1,7 @@
 """What a table has taken in: the files of its sources and the batches of its streams.
 
-A commit says in its own extra metadata where its rows come from. So what was
-ingested is exactly what the standing commits say, archived ones included: a
+The extra metadata of a commit names the sources of its rows. So what was
+ingested is exactly what the commits that stand name, archived ones included: a
 commit that is rolled back, undone or restored away forgets its files.
 
     holdfast.source.pipeline   the pipeline's name
@@ -10,7 +10,7 @@ commit that is rolled back, undone or restored away forgets its files.
     holdfast.source.query      the stream's id, and
     holdfast.source.batch      the number of its micro-batch
 
-A checkpoint under `.hoodie/.holdfast/sources` keeps what many commits said.
+A checkpoint under `.hoodie/.holdfast/sources` keeps what many commits named.
 It is a copy: without it they are read again.
 """
 
@@ -21,20 +21,20 @@ from enum import StrEnum
 
 import msgspec
 
-from holdfast.errors import Conflict, Refused, TableDamaged
+from holdfast.errors import Conflict, Refused
 from holdfast.format.commits import decode_extra_metadata
 from holdfast.format.ledger_entries import decode_checkpoint, encode_checkpoint
-from holdfast.format.malformed import Malformed
+from holdfast.format.malformed import Malformed, report_damage
 from holdfast.jobs.source_files import SourceFile
 from holdfast.model.instant import InstantTime, State
 from holdfast.model.names import SOURCES_FOLDER, instant_file
 from holdfast.storage.store import read_or_none
 from holdfast.table.opened import OpenTable
-from holdfast.table.steady import read_steadily
+from holdfast.table.stable_read import read_stable
 from holdfast.timeline.archived import archive_files, read_archives
 from holdfast.timeline.ledger import LedgerState
 from holdfast.timeline.timeline import Timeline, load_timeline, read_all_completed
-from holdfast.writes.origin import Origin, Said
+from holdfast.writes.origin import ExtraMetadata, Origin
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ _CHECKPOINT_AFTER = 50
 _CHECKPOINTS_KEPT = 2
 
 _Listed = tuple[str, int, int]
-"""A file as a commit says it: its name in the folder, its size, when it was modified."""
+"""A file as a commit names it: its name in the folder, its size, when it was modified."""
 _FILE_LIST = msgspec.json.Decoder(list[_Listed])
 
 
@@ -68,7 +68,7 @@ class Intake(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     query: str = ""
     batch: int = -1
 
-    def addressed(self) -> Iterable[SourceFile]:
+    def sources(self) -> Iterable[SourceFile]:
         for name, size, modified_ms in self.files:
             yield SourceFile(f"{self.folder}/{name}", size, modified_ms)
 
@@ -78,7 +78,7 @@ class Ingested:
     """What the standing commits of a table took in."""
 
     files: Mapping[str, SourceFile] = field(default_factory=dict)
-    """By address, as the newest commit that took each in says it."""
+    """By address, as the newest commit names each that took it in."""
     batches: Mapping[str, int] = field(default_factory=dict)
     """The newest batch of each query."""
 
@@ -123,19 +123,21 @@ def files_origin(
         now = register.read().files
         for address, file in before.items():
             if now.get(address) != file:
-                raise _taken(address)
+                raise _already_ingested(address)
 
-    def conflict(said: Said) -> str | None:
-        other = _intake(said)
-        taken = next((f.uri for f in other.addressed() if f.uri in addresses), None) if other else None
+    def conflict(extra_metadata: ExtraMetadata) -> str | None:
+        other = _intake(extra_metadata)
+        taken = next((f.uri for f in other.sources() if f.uri in addresses), None) if other else None
         return None if taken is None else f"both ingested {taken}"
 
-    return Origin(said={_PIPELINE: pipeline, **_said_files(addresses)}, check=check, conflict=conflict)
+    return Origin(
+        extra_metadata={_PIPELINE: pipeline, **_file_facts(addresses)}, check=check, conflict=conflict
+    )
 
 
 def plain_origin(pipeline: str) -> Origin:
-    """The origin of rows of which nobody can tell whether they were ingested before."""
-    return Origin(said={_PIPELINE: pipeline})
+    """The origin of rows that have no identity: they may have been ingested before."""
+    return Origin(extra_metadata={_PIPELINE: pipeline})
 
 
 def batch_origin(register: "Register", query: str, batch: int, *, pipeline: str) -> Origin:
@@ -143,24 +145,24 @@ def batch_origin(register: "Register", query: str, batch: int, *, pipeline: str)
 
     def check() -> None:
         if register.read().batches.get(query, -1) >= batch:
-            raise _taken(f"batch {batch} of {query}")
+            raise _already_ingested(f"batch {batch} of {query}")
 
-    def conflict(said: Said) -> str | None:
-        other = _intake(said)
+    def conflict(extra_metadata: ExtraMetadata) -> str | None:
+        other = _intake(extra_metadata)
         is_same = other is not None and other.query == query and other.batch >= batch
         return f"both ingested batch {batch} of {query}" if is_same else None
 
-    said = {_PIPELINE: pipeline, _QUERY: query, _BATCH: str(batch)}
-    return Origin(said=said, check=check, conflict=conflict)
+    extra_metadata = {_PIPELINE: pipeline, _QUERY: query, _BATCH: str(batch)}
+    return Origin(extra_metadata=extra_metadata, check=check, conflict=conflict)
 
 
-def _taken(what: str) -> Conflict:
+def _already_ingested(what: str) -> Conflict:
     return Conflict(
         "another run ingested it first", source=what, hint="run again: what is left is ingested then"
     )
 
 
-def _said_files(files: Mapping[str, SourceFile]) -> dict[str, str]:
+def _file_facts(files: Mapping[str, SourceFile]) -> dict[str, str]:
     addresses = sorted(files)
     folder = _common_folder(addresses)
     listed = [(a[len(folder) + 1 :], files[a].size, files[a].modified_ms) for a in addresses]
@@ -174,16 +176,16 @@ def _common_folder(addresses: Sequence[str]) -> str:
     return first[:end].rpartition("/")[0]
 
 
-def _intake(said: Said) -> Intake | None:
-    """What extra metadata says was taken in; None if it says nothing. `Malformed` if nobody can read it."""
-    files, batch = said.get(_FILES), said.get(_BATCH)
+def _intake(extra_metadata: ExtraMetadata) -> Intake | None:
+    """What was taken in, by the extra metadata; None if nothing. `Malformed` if it cannot be read."""
+    files, batch = extra_metadata.get(_FILES), extra_metadata.get(_BATCH)
     if files is None and batch is None:
         return None
     try:
         return Intake(
-            folder=said.get(_FOLDER) or "",
+            folder=extra_metadata.get(_FOLDER) or "",
             files=tuple(_FILE_LIST.decode(files)) if files else (),
-            query=said.get(_QUERY) or "",
+            query=extra_metadata.get(_QUERY) or "",
             batch=int(batch) if batch else -1,
         )
     except ValueError as error:
@@ -196,15 +198,13 @@ def intake_of(table: OpenTable, time: InstantTime) -> Intake | None:
     if commit is None:
         return None
     content = read_or_none(table.store, instant_file(commit.time, commit.action, State.COMPLETED))
-    return None if content is None else _told(time, content)
+    return None if content is None else _read_intake(time, content)
 
 
-def _told(time: InstantTime, content: bytes) -> Intake | None:
-    """What a commit says that it took in."""
-    try:
+def _read_intake(time: InstantTime, content: bytes) -> Intake | None:
+    """What a commit took in, by its own metadata."""
+    with report_damage("commit metadata cannot be read", instant=time):
         return _intake(decode_extra_metadata(content))
-    except Malformed as error:
-        raise TableDamaged("commit metadata cannot be read", instant=time, cause=error) from error
 
 
 class _Checkpoint(msgspec.Struct, frozen=True):
@@ -225,29 +225,30 @@ class Register:
 
     def read(self) -> Ingested:
         """What the commits took in that the timeline shows, or that were archived."""
-        timeline = read_steadily(self._table.store, self._read_on)
-        known = self._known().intakes
-        return _ingested(known[time] for time in _standing(known, timeline, self._table.ledger.read()))
+        timeline = read_stable(self._table.store, self._read_on)
+        known = self._checkpoint().intakes
+        state = self._table.ledger.read_with_older_aborts()
+        return _collect(known[time] for time in _standing(known, timeline, state))
 
     def checkpoint_if_due(self) -> None:
         """Keep what was read, if that is much; so that the next process need not read it."""
         if self._unsaved < self._checkpoint_after:
             return
-        known = self._known()
+        known = self._checkpoint()
         store = self._table.store
         store.create(f"{SOURCES_FOLDER}/{max(known.intakes)}", encode_checkpoint(known))
         self._unsaved = 0
         older = [file.path for file in store.folder(SOURCES_FOLDER).files]
         store.delete_all(older[:-_CHECKPOINTS_KEPT])
 
-    def _known(self) -> _Checkpoint:
+    def _checkpoint(self) -> _Checkpoint:
         if self._read is None:
             self._read = _newest_checkpoint(self._table) or _Checkpoint({}, {})
         return self._read
 
     def _read_on(self, timeline: Timeline) -> Timeline:
         """Read the commits that are not known yet: first of the timeline, then those that left it."""
-        known = self._known()
+        known = self._checkpoint()
         unread = [instant for instant in timeline.completed_commits if instant.time not in known.intakes]
         for instant, content in read_all_completed(self._table.store, unread):
             self._remember(instant.time, content)
@@ -257,19 +258,19 @@ class Register:
 
     def _read_archives(self) -> bool:
         """Read the archives that are new or longer; whether there were any, and so may be more."""
-        known = self._known()
+        known = self._checkpoint()
         listed = archive_files(self._table.store, self._table.settings.archive_folder).values()
         unread = [file for file in listed if known.archives.get(file.path) != file.size]
         archived = read_archives(self._table.store, [file.path for file in unread])
         for instant in archived.timeline.completed_commits:
-            content = archived.said(instant.time, instant.action)
+            content = archived.content(instant.time, instant.action)
             if instant.time not in known.intakes and content is not None:
                 self._remember(instant.time, content)
         known.archives.update((file.path, file.size) for file in unread)
         return bool(unread)
 
     def _remember(self, time: InstantTime, content: bytes) -> None:
-        self._known().intakes[time] = _told(time, content)
+        self._checkpoint().intakes[time] = _read_intake(time, content)
         self._unsaved += 1
 
 
@@ -280,7 +281,10 @@ def _newest_checkpoint(table: OpenTable) -> _Checkpoint | None:
             if content is not None:
                 return decode_checkpoint(content, _Checkpoint)
         except Malformed as error:
-            log.warning("sources.checkpoint_damaged", extra={"file": file.path, "cause": str(error)})
+            log.warning(
+                "sources.checkpoint_damaged",
+                extra={"table": table.store.uri(""), "file": file.path, "cause": str(error)},
+            )
     return None
 
 
@@ -291,17 +295,17 @@ def _standing(times: Iterable[InstantTime], timeline: Timeline, state: LedgerSta
     return sorted(
         time
         for time in times
-        if time not in state.aborted
+        if not state.is_taken_back(time)
         and (time in shown or state.is_archived(time) or (first is not None and time < first))
     )
 
 
-def _ingested(intakes: Iterable[Intake | None]) -> Ingested:
+def _collect(intakes: Iterable[Intake | None]) -> Ingested:
     files: dict[str, SourceFile] = {}
     batches: dict[str, int] = {}
     for intake in intakes:
         if intake is not None:
-            files.update((file.uri, file) for file in intake.addressed())
+            files.update((file.uri, file) for file in intake.sources())
             if intake.query:
                 batches[intake.query] = max(intake.batch, batches.get(intake.query, -1))
     return Ingested(files, batches)

@@ -2,8 +2,8 @@
 
     list the source ─► leave out what was ingested ─► read, transform, write ─► clean ─► push
 
-The commit itself says which files it took in, so it does not matter where a run
-dies: either its commit stands, and the next run leaves those files out, or it
+The commit itself names the files that it took in, so it does not matter where a
+run dies: either its commit stands, and the next run leaves those files out, or it
 does not, and they are new. The push is due whenever queries see another
 instant than the newest, whichever run committed that.
 """
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from holdfast.clock import SystemClock
+from holdfast.config.choices import Operation
 from holdfast.config.datasource import SourceWrite
 from holdfast.config.pipeline import Pipeline, load_pipeline
 from holdfast.config.write import WriteSettings
@@ -33,20 +34,18 @@ from holdfast.jobs.ingested import (
     new_files,
     plain_origin,
 )
-from holdfast.jobs.publishing import due_instant, push_table
+from holdfast.jobs.pipeline_push import due_instant, push_table
+from holdfast.jobs.process import spark_session
 from holdfast.jobs.reports import Announce, PipelineReport, PushReport
-from holdfast.jobs.sessions import spark_session
-from holdfast.jobs.source_files import SourceFile, matching_files, named_at
+from holdfast.jobs.source_files import SourceFile, matching_files, name_key_on_error
 from holdfast.model.instant import InstantTime
 from holdfast.model.names import STREAMS_FOLDER
 from holdfast.model.reports import CleanReport, Commit
-from holdfast.services.clean import clean_by_hand
+from holdfast.read.snapshot import table_schema
+from holdfast.services.clean.clean import clean
 from holdfast.storage.open import location_of, open_store
-from holdfast.table.opened import OpenTable, open_at
-from holdfast.table.properties_file import has_settings
-from holdfast.table.publish import shown_timeline
-from holdfast.table.schema import table_schema
-from holdfast.table.target import open_target
+from holdfast.table.opened import OpenTable, is_table, open_existing, open_target
+from holdfast.table.publish import load_published_timeline
 from holdfast.timeline.timeline import load_timeline
 from holdfast.writes.origin import Origin
 
@@ -76,15 +75,15 @@ class PipelinePlan:
 
 def plan_pipeline(pipeline: Pipeline | str | os.PathLike[str]) -> PipelinePlan:
     """What `run_pipeline` would do now. Changes nothing, and needs no Spark."""
-    found = _loaded(pipeline)
-    table = _existing(found)
-    intake = _planned(found, None if table is None else Register(table))
+    loaded = _load(pipeline)
+    table = _existing(loaded)
+    intake = _plan_intake(loaded, None if table is None else Register(table))
     return PipelinePlan(
-        name=found.name,
+        name=loaded.name,
         creates_table=table is None,
         files=intake.files,
         files_left=intake.left,
-        push=None if table is None or found.push is None else due_instant(found.push, table)[0],
+        push=None if table is None or loaded.push is None else due_instant(loaded.push, table)[0],
     )
 
 
@@ -101,15 +100,15 @@ def run_pipeline(
     run that fails leaves its commit or nothing; whichever it is, the next run
     goes on from there.
     """
-    return _Run(_loaded(pipeline), spark, master, announce).run()
+    return _Run(_load(pipeline), spark, master, announce).run()
 
 
-def _loaded(pipeline: Pipeline | str | os.PathLike[str]) -> Pipeline:
+def _load(pipeline: Pipeline | str | os.PathLike[str]) -> Pipeline:
     return pipeline if isinstance(pipeline, Pipeline) else load_pipeline(pipeline)
 
 
 @dataclass(frozen=True, slots=True)
-class _Intake:
+class _NewFiles:
     """The files that a run is to ingest, and what was known of them."""
 
     files: tuple[SourceFile, ...] = ()
@@ -119,26 +118,27 @@ class _Intake:
 
 def _existing(pipeline: Pipeline) -> OpenTable | None:
     """The table, if it is there."""
-    to = pipeline.destination
-    if not has_settings(open_store(location_of(to.path, to.storage_options))):
+    location = location_of(pipeline.destination.path, pipeline.destination.storage_options)
+    store, clock, host = open_store(location), SystemClock(), SystemHost()
+    if not is_table(store, location, clock=clock, host=host):
         return None
-    return open_at(to.path, to.storage_options)
+    return open_existing(store, location, clock=clock, host=host)
 
 
-def _planned(pipeline: Pipeline, register: Register | None) -> _Intake:
+def _plan_intake(pipeline: Pipeline, register: Register | None) -> _NewFiles:
     """The files to ingest. One without a byte holds no rows, and may be about to be written."""
     source = pipeline.source
     if source.stream or not source.path:
-        return _Intake()
-    with named_at(pipeline.path_line, "source.path"):
+        return _NewFiles()
+    with name_key_on_error(pipeline.path_line, "source.path"):
         listed = matching_files(source.path, storage_options=source.storage_options)
     ingested = NOTHING_INGESTED if register is None else register.read()
     filled = (file for file in listed if file.size)
     found = new_files(filled, ingested, changed=Changed(source.changed))
     if not source.files_per_run:
-        return _Intake(tuple(found), 0, ingested)
+        return _NewFiles(tuple(found), 0, ingested)
     oldest = sorted(found, key=lambda file: (file.modified_ms, file.uri))[: source.files_per_run]
-    return _Intake(tuple(oldest), len(found) - len(oldest), ingested)
+    return _NewFiles(tuple(oldest), len(found) - len(oldest), ingested)
 
 
 @dataclass
@@ -203,9 +203,9 @@ class _Run:
             "other runs keep ingesting the same files", hint="run a pipeline in one process at a time"
         )
 
-    def _plan(self) -> _Intake:
+    def _plan(self) -> _NewFiles:
         with self._stage("plan"):
-            return _planned(self.pipeline, self._register(_shown(_existing(self.pipeline))))
+            return _plan_intake(self.pipeline, self._register(_show_decided(_existing(self.pipeline))))
 
     def _register(self, table: OpenTable | None) -> Register | None:
         if self.register is None and table is not None:
@@ -219,7 +219,7 @@ class _Run:
         except HoldfastError as error:
             self.warnings.append(f"the list of what was ingested could not be kept: {error}")
 
-    def _ingest(self, intake: _Intake) -> None:
+    def _ingest(self, intake: _NewFiles) -> None:
         from holdfast.engines.spark.inputs import file_frame, spark_path
 
         source = self.pipeline.source
@@ -231,7 +231,7 @@ class _Run:
                 options=source.options,
                 schema=self._schema(),
                 ddl=source.schema,
-                is_partial=self.pipeline.destination.operation == "delete",
+                is_partial=self.pipeline.destination.operation is Operation.DELETE,
             )
 
             def origin(register: Register) -> Origin:
@@ -267,7 +267,7 @@ class _Run:
 
     def _ingest_batch(self, frame: DataFrame, query: str, batch: int) -> None:
         """Commit a micro-batch, unless a run has done so that was stopped before the stream noted it."""
-        register = self._register(_shown(_existing(self.pipeline)))
+        register = self._register(_show_decided(_existing(self.pipeline)))
         done = -1 if register is None else register.read().batches.get(query, -1)
         if done >= batch:
             return
@@ -295,30 +295,34 @@ class _Run:
         """Write what the transform makes of the rows, in one commit."""
         # Loaded here because a run with nothing to do needs neither Arrow nor Spark.
         from holdfast.engines.spark.writer import SparkRows
-        from holdfast.writes import operations
+        from holdfast.writes.operations import write
 
-        write = _request(self.pipeline)
-        with self._transformed(frame) as rows:
-            table = self._target(write, rows)
+        request = _request(self.pipeline)
+        with self._transform(frame) as rows:
+            table = self._target(request, rows)
             register = self._register(table)
             assert register is not None, "there is a table"
-            commit: Commit = getattr(operations, self.pipeline.destination.operation)(
-                table, SparkRows(rows), WriteSettings.from_options(write.options), origin=origin(register)
+            commit = write(
+                table,
+                self.pipeline.destination.operation,
+                SparkRows(rows),
+                WriteSettings.from_options(request.options),
+                origin=origin(register),
             )
         self.commits.append(commit)
 
-    def _transformed(self, frame: DataFrame) -> AbstractContextManager[DataFrame]:
+    def _transform(self, frame: DataFrame) -> AbstractContextManager[DataFrame]:
         if not self.pipeline.transform:
             return nullcontext(frame)
-        from holdfast.engines.spark.transforms import transformed
+        from holdfast.engines.spark.transforms import run_transform
 
-        return transformed(frame, self.pipeline.transform, first_line=self.pipeline.transform_line)
+        return run_transform(frame, self.pipeline.transform, first_line=self.pipeline.transform_line)
 
     def _target(self, write: SourceWrite, rows: DataFrame) -> OpenTable:
         """The table, made if it is not there and compared with the pipeline if it is."""
         to = self.pipeline.destination
         if _existing(self.pipeline) is None:
-            write = write.creating(name=to.name, table_type=to.table_type)
+            write = write.for_new_table(name=to.name, table_type=to.table_type)
             write.new_settings().check_writable()
         location = location_of(to.path, to.storage_options)
         return open_target(location, write, columns=rows.columns, clock=self.clock, host=SystemHost())
@@ -328,13 +332,13 @@ class _Run:
         assert table is not None, "a commit was made"
         with self._stage("clean"):
             try:
-                return clean_by_hand(table, WriteSettings.from_options(_request(self.pipeline).options))
+                return clean(table, WriteSettings.from_options(_request(self.pipeline).options))
             except HoldfastError as error:
                 self.warnings.append(f"the table could not be cleaned: {error}")
                 return None
 
     def _push(self) -> PushReport | None:
-        table = None if self.pipeline.push is None else _shown(_existing(self.pipeline))
+        table = None if self.pipeline.push is None else _show_decided(_existing(self.pipeline))
         if self.pipeline.push is None or table is None:
             return None
         instant, warning = due_instant(self.pipeline.push, table)
@@ -361,7 +365,7 @@ class _Run:
                 yield session
                 return
             announce = self.announce
-            from holdfast.engines.spark.progress import task_counts
+            from holdfast.engines.spark.jobs import task_counts
 
             watch = self.clock.every_ms(
                 _LOOK_EVERY_MS, lambda: announce("write", *task_counts(session)), name="holdfast-progress"
@@ -374,11 +378,11 @@ class _Run:
     @contextmanager
     def _stage(self, name: str) -> Iterator[None]:
         (self.announce or _silent)(name, 0, 0)
-        began_ms = self.clock.elapsed_ms()
+        began_ms = self.clock.monotonic_ms()
         try:
             yield
         finally:
-            took = (self.clock.elapsed_ms() - began_ms) / 1000
+            took = (self.clock.monotonic_ms() - began_ms) / 1000
             self.seconds[name] = self.seconds.get(name, 0.0) + took
 
 
@@ -389,10 +393,10 @@ def _request(pipeline: Pipeline) -> SourceWrite:
     )
 
 
-def _shown(table: OpenTable | None) -> OpenTable | None:
+def _show_decided(table: OpenTable | None) -> OpenTable | None:
     """The table, showing everything that was decided: a run may have died before it could."""
     if table is not None:
-        shown_timeline(table, table.ledger.read())
+        load_published_timeline(table, table.ledger.read())
     return table
 
 

@@ -1,4 +1,4 @@
-"""What a push job and a run of a pipeline tell about themselves."""
+"""Reports of push jobs and of pipeline runs."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from types import MappingProxyType
 from holdfast.model.reports import CleanReport, Commit
 
 Announce = Callable[[str, int, int], None]
-"""Is told that a stage began or got on: its name, how much is done, and of how much; 0: nobody knows."""
+"""Called when a stage begins or advances: its name, how much is done, and of how much; 0: unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ class SourceFile:
 
 
 @contextmanager
-def named_at(line: int, key: str) -> Iterator[None]:
+def name_key_on_error(line: int, key: str) -> Iterator[None]:
     """Say of a source that is not there which key of the job's file names it, if there is a file."""
     try:
         yield
@@ -41,7 +41,7 @@ def matching_files(path: str, *, storage_options: Mapping[str, str] | None = Non
     folder, pattern = split_glob(path)
     if pattern:
         matches = glob_regex(pattern).fullmatch
-        return _listed(
+        return _list_folder(
             folder,
             storage_options,
             # Names alone are matched by a pattern without folders, so what lies deeper is not listed.
@@ -50,13 +50,13 @@ def matching_files(path: str, *, storage_options: Mapping[str, str] | None = Non
         )
     place = location_of(path).uri
     if _is_object(place) or os.path.isdir(place):
-        beneath = _listed(path, storage_options, is_deep=True, accepts=lambda *_: True)
+        beneath = _list_folder(path, storage_options, is_deep=True, accepts=lambda *_: True)
         if beneath or not _is_object(place):
             return beneath
     return _single(path, storage_options)
 
 
-def listed_files(
+def list_files(
     folder: str,
     *,
     recursive: bool = True,
@@ -73,7 +73,7 @@ def listed_files(
     def accepts(_: str, uri: str) -> bool:
         return (wanted is None or wanted(uri)) and not (unwanted is not None and unwanted(uri))
 
-    return _listed(folder, storage_options, is_deep=recursive, accepts=accepts)
+    return _list_folder(folder, storage_options, is_deep=recursive, accepts=accepts)
 
 
 def _matcher(text: str) -> Callable[[str], bool] | None:
@@ -93,7 +93,7 @@ def _matcher(text: str) -> Callable[[str], bool] | None:
     return lambda uri: regex.fullmatch(uri) is not None
 
 
-def _listed(
+def _list_folder(
     folder: str,
     storage_options: Mapping[str, str] | None,
     *,

@@ -7,20 +7,27 @@ markers below `.hoodie/.temp/<instant>/`.
 import re
 from dataclasses import dataclass
 
-from holdfast.model.instant import Action, InstantTime, State
+from holdfast.model.instant import Action, Instant, InstantTime, State
 
 META_FOLDER = ".hoodie"
 TEMP_FOLDER = ".hoodie/.temp"
 HEARTBEAT_FOLDER = ".hoodie/.heartbeat"
 LEDGER_FOLDER = ".hoodie/.holdfast/ledger"
 CHECKPOINT_FOLDER = ".hoodie/.holdfast/checkpoint"
+ABORTED_FOLDER = ".hoodie/.holdfast/aborted"
 LEDGER_FLOOR = ".hoodie/.holdfast/floor"
 PLANS_FOLDER = ".hoodie/.holdfast/plans"
+ZONE_FILE = ".hoodie/.holdfast/zone"
+CLOCK_FILE = ".hoodie/.holdfast/clock"
+"""Written to learn what time storage has, and deleted again."""
 LEASE_FOLDER = ".hoodie/.holdfast/leases"
 ARCHIVED_IN_PLACE = ".hoodie/.holdfast/archived-in-place"
 PUSHES_FOLDER = ".hoodie/.holdfast/pushes"
 SOURCES_FOLDER = ".hoodie/.holdfast/sources"
 STREAMS_FOLDER = ".hoodie/.holdfast/streams"
+DROPPING_FILE = ".hoodie/.holdfast/dropping"
+PROBE_FOLDER = ".hoodie/.holdfast/probe"
+STORAGE_FOLDER = ".hoodie/.holdfast/storage"
 QUARANTINE_FOLDER = ".hoodie/.holdfast/quarantine"
 PROPERTIES_FILE = ".hoodie/hoodie.properties"
 PROPERTIES_BACKUP = ".hoodie/hoodie.properties.backup"
@@ -55,6 +62,10 @@ def instant_file(time: InstantTime, action: Action, state: State) -> str:
     if action is Action.COMMIT and state is State.INFLIGHT:
         return f"{META_FOLDER}/{time}.inflight"
     return f"{META_FOLDER}/{time}.{action}.{state.lower()}"
+
+
+def instant_path(instant: Instant) -> str:
+    return instant_file(instant.time, instant.action, instant.state)
 
 
 def parse_instant_file(name: str) -> tuple[InstantTime, Action, State] | None:
@@ -123,7 +134,7 @@ def parse_marker(relative: str) -> tuple[str, str] | None:
     return (match[1], match[2]) if match else None
 
 
-def stored_plan(clean: InstantTime) -> str:
+def clean_plan_path(clean: InstantTime) -> str:
     """Where the plan of a clean waits until the ledger has decided on it."""
     return f"{PLANS_FOLDER}/{clean}.{Action.CLEAN}"
 

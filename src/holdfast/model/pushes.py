@@ -33,7 +33,7 @@ class Push:
     is_whole: bool = True
     """Whether it replaced everything that was served before."""
     published_at: dt.datetime | None = None
-    """None if nobody has told yet whether the push was published; the service knows."""
+    """None while it is not known whether the push was published; the service knows."""
 
     @property
     def place(self) -> tuple[str, str]:
@@ -47,7 +47,7 @@ def newest_of_each_place(pushes: Iterable[Push]) -> list[Push]:
 
 
 def source_text(source: Mapping[str, str]) -> str:
-    """Where rows came from, in a few words; empty if nobody said."""
+    """Where rows came from, in a few words; empty if not given."""
     files = ""
     if INPUT_FOLDER in source:
         files = f"{source.get(INPUT_FILES, 'some')} files of {source[INPUT_FOLDER]}"

@@ -46,6 +46,8 @@ class Commit:
     """Failed writes that this write removed before it began."""
     post_commit_errors: tuple[str, ...] = ()
     """What went wrong after the commit was durable; the commit itself stands."""
+    repeated: bool = False
+    """Whether this is an earlier commit, which a write of the same number found; nothing was written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,10 +84,22 @@ class FindingKind(StrEnum):
     """An instant, or a ledger entry, that cannot be read."""
     TORN_ROLLBACK = "torn rollback"
     """The request of a rollback that cannot be read and was not carried out."""
+    TORN_PLAN = "torn plan"
+    """The plan of a clean that was decided, cannot be read and was not carried out."""
     CONTRADICTORY = "contradictory"
     """Instants or files that cannot all be true."""
     DISAGREEMENT = "disagreement"
     """The timeline does not show what the ledger decided."""
+    CHANGED = "changed"
+    """A commit of ours whose file is not what the ledger has: torn, or written anew."""
+    GHOST = "ghost"
+    """A completed instant that the ledger aborted: it never happened."""
+    UNDECIDED = "undecided"
+    """A commit that is shown and that the ledger has not decided: it is older, as in a copy."""
+    VANISHED = "vanished"
+    """A commit that was decided, of which the timeline shows nothing although its files are there."""
+    LOST = "lost"
+    """A commit that was decided and whose files are not here: the ledger is newer, as in a copy."""
     UNFINISHED = "unfinished"
     """A rollback that was begun."""
     PENDING = "pending"
@@ -99,6 +113,8 @@ class FindingKind(StrEnum):
     """The record of a push that cannot be read, or that came from a commit which was taken back."""
     LEFTOVER = "leftover"
     """What was half-written when a process was killed."""
+    HIDDEN = "hidden"
+    """A data file that was written behind a newer one, by a clock that went back: nobody reads its rows."""
     METAFILE = "metafile"
     """A partition that Hudi would not find."""
 
@@ -135,6 +151,8 @@ class RepairReport:
     rolled_back: tuple[RollbackReport, ...]
     left: tuple[Finding, ...]
     """What a repair does not touch."""
+    taken_back: tuple[InstantTime, ...] = ()
+    """Commits that were decided and whose files are not here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +193,10 @@ class RestorePlan:
     """Newest first."""
     resumes: InstantTime | None = None
     """A restore to the same commit that was begun and not finished."""
+    vanishing: tuple[str, ...] = ()
+    """Every file that would be gone, by its path: data files, and what is kept about them in `.hoodie`."""
+    hindrance: str = ""
+    """Why it would be refused now, if it would be."""
 
     @property
     def files(self) -> int:
@@ -198,6 +220,41 @@ class RestoreReport:
     took_ms: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropPlan:
+    """What goes with a table, and what stays."""
+
+    path: str
+    name: str
+    files: tuple[str, ...]
+    """Relative to the table: its data files, and everything in `.hoodie`."""
+    size_bytes: int
+    left: tuple[str, ...]
+    """Files below the path that do not belong to the table, and stay."""
+    commits: int = 0
+    """On the timeline."""
+    savepoints: tuple[InstantTime, ...] = ()
+    leases: tuple[str, ...] = ()
+    """Who reads a snapshot of it."""
+    writers: tuple[str, ...] = ()
+    """Writes that may be running."""
+    pushes: tuple[str, ...] = ()
+    """What was pushed from it. The push service has its own files: what it serves stays."""
+    resumes: bool = False
+    """Whether the table was being dropped already; then only files are looked at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropReport:
+    path: str
+    deleted: int
+    """How many files."""
+    bytes_freed: int
+    left: tuple[str, ...]
+    """Files below the path that did not belong to the table."""
+    took_ms: int
+
+
 @dataclass(frozen=True, slots=True)
 class CleanFile:
     """A data file, and why a clean deletes it or leaves it."""
@@ -210,7 +267,7 @@ class CleanFile:
 
 @dataclass(frozen=True, slots=True)
 class CleanForecast:
-    """What a clean that keeps so many commits would free."""
+    """What a clean that keeps this many commits would free."""
 
     commits_retained: int
     files: int
@@ -228,6 +285,10 @@ class CleanPlan:
     why_nothing: str = ""
     """Why nothing can be cleaned, where that needs a word."""
     forecast: tuple[CleanForecast, ...] = ()
+    vanishing: tuple[str, ...] = ()
+    """Every file that would be gone, by its path: data files, and what is kept about them in `.hoodie`."""
+    hindrance: str = ""
+    """Why it would be refused now, if it would be."""
 
     @property
     def bytes_freed(self) -> int:
@@ -246,6 +307,8 @@ class CleanReport:
     """Files of the plan that were gone before; an earlier attempt at the same clean deletes some."""
     failed: tuple[str, ...] = ()
     """Files that storage did not delete; the next clean tries again."""
+    metadata_table: tuple[str, ...] = ()
+    """Files of Hudi's metadata table, which went because it would still list what is deleted."""
     bytes_freed: int = 0
     took_ms: int = 0
     resumed: tuple["CleanReport", ...] = ()

@@ -26,14 +26,13 @@ def run_job(
     *,
     frame: DataFrame | pa.Table | None = None,
 ) -> PushReport:
-    """Push rows to a table of the push service: as a job file, a mapping or a `PushJob` says.
+    """Push rows to a table of the push service: by a job file, a mapping or a `PushJob`.
 
     Relative paths of a mapping are relative to the current folder. `frame`, a
     Spark DataFrame or a pyarrow Table, takes the place of the job's input.
     Without a session one is started here, unless the rows are in memory.
     """
     # Jobs stand above this package; only this door leads up, and only when it is used.
-    from holdfast.jobs.push import run_push_job
-    from holdfast.jobs.push_spec import push_job_of
+    from holdfast.jobs.push.run import push_job_of, run_push_job
 
     return run_push_job(push_job_of(spec), spark=spark, frame=frame)

@@ -2,7 +2,8 @@
 
 Each record holds the digest of the one before, and the table's state holds the
 digest of the newest, so a record that was changed, or left out between two
-others, is noticed. Old records go from the beginning, by number and by age.
+others, is noticed. Old records go from the beginning, by number and by age; up
+to which number is written down before, so that no others are missed unnoticed.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,14 +15,17 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import TableDamaged
-from holdfast.push.metastore.port import Create, Metastore, Remove
-from holdfast.push.reports import Caller, Changes
-from holdfast.push.state import PushState
+from holdfast.push.calls import (
+    Caller,
+    Changes,
+)
+from holdfast.push.metastore.port import Create, Metastore, Remove, Replace
+from holdfast.push.state.table_state import PushState
 
 _FIRST = ""
 _DIGITS = 12
 _NAMES = 20
-"""So many names are kept of each list, beside how many there were."""
+"""Names that are kept of each list, at most; their number is kept, too."""
 _BATCH = 500
 
 
@@ -42,7 +46,7 @@ class AuditRecord:
     facts: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
-def record_of(
+def next_record(
     push: PushState,
     changes: Changes,
     *,
@@ -54,8 +58,10 @@ def record_of(
     """The next record after what `push` knows as the newest."""
     entries = {entry.id: "" for entry in changes.entries_before}
     entries |= {entry.id: str(entry.state) for entry in changes.entries_after}
-    said = {
-        name: _listed(value) for name in ("shown", "hidden", "removed") if (value := getattr(changes, name))
+    lists = {
+        name: _summarize(value)
+        for name in ("shown", "hidden", "removed")
+        if (value := getattr(changes, name))
     }
     return AuditRecord(
         number=push.audit_count + 1,
@@ -68,7 +74,7 @@ def record_of(
         epoch_before=changes.epoch_before,
         epoch_after=changes.epoch_after,
         entries=entries,
-        facts=said | dict(facts or {}),
+        facts=lists | dict(facts or {}),
     )
 
 
@@ -128,8 +134,11 @@ def epoch_at(metastore: Metastore, table: str, at_ms: int, *, current: int) -> i
 
 
 def check_chain(metastore: Metastore, table: str, push: PushState) -> int:
-    """How many records there are; `TableDamaged` if one was changed or is missing in between."""
+    """How many records there are; `TableDamaged` if one was changed, or one is missing."""
     names = metastore.children(audit_path(table))
+    trimmed = _last_trimmed(metastore, table)
+    if names and int(names[0]) > trimmed + 1:
+        raise TableDamaged("the oldest records of the audit are missing", table=table, first=names[0])
     expected: str | None = None
     for name in names:
         versioned = metastore.read(f"{audit_path(table)}/{name}")
@@ -156,9 +165,34 @@ def trim_audit(metastore: Metastore, table: str, *, keep: int, oldest_ms: int) -
         if versioned is not None and _decode(table, name, versioned.data).at_ms >= oldest_ms:
             break
         surplus.append(name)
+    if surplus:
+        _note_trimmed(metastore, table, int(surplus[-1]))
     for at in range(0, len(surplus), _BATCH):
         _remove(metastore, [f"{audit_path(table)}/{name}" for name in surplus[at : at + _BATCH]])
     return len(surplus)
+
+
+def trim_mark_path(table: str) -> str:
+    """Where the number of the last record stands that was removed for its age."""
+    return f"/PROPERTYSTORE/LINEAGE_AUDIT_TRIMMED/{table}"
+
+
+def _last_trimmed(metastore: Metastore, table: str) -> int:
+    found = metastore.read(trim_mark_path(table))
+    try:
+        return 0 if found is None else int(found.data)
+    except ValueError as error:
+        raise TableDamaged("the beginning of the audit cannot be read", table=table) from error
+
+
+def _note_trimmed(metastore: Metastore, table: str, number: int) -> None:
+    """It only rises: of two that trim at once, the later may find less to remove."""
+    path, content = trim_mark_path(table), b"%d" % number
+    found = metastore.read(path)
+    if found is None:
+        metastore.write([Create(path, content)])
+    elif int(found.data) < number:
+        metastore.write([Replace(path, content, found.version)])
 
 
 def _remove(metastore: Metastore, paths: Iterable[str]) -> None:
@@ -183,6 +217,6 @@ def _plain(record: AuditRecord) -> dict[str, Any]:
     return plain | {"entries": dict(record.entries), "facts": dict(record.facts)}
 
 
-def _listed(names: tuple[str, ...]) -> str:
+def _summarize(names: tuple[str, ...]) -> str:
     more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
     return f"{len(names)}: {', '.join(names[:_NAMES])}{more}"

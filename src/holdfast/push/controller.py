@@ -1,8 +1,8 @@
 """The controller: the calls that replace segments, and a door to all others of the push service.
 
 It decides nothing itself: the rules do, on the state that the transaction has
-read, and the transaction repeats them when somebody else was faster. Any number
-of controllers may run on one metastore.
+read, and the transaction repeats them when another writer was faster. Any
+number of controllers may run on one metastore.
 """
 
 import time
@@ -14,42 +14,54 @@ from types import MappingProxyType
 from typing import Any
 
 from holdfast.clock import Clock
-from holdfast.config.gates import Gate, parse_gates
+from holdfast.config.gates import Gate
 from holdfast.config.push import PushTable, parse_table
 from holdfast.config.push_rules import Rules
 from holdfast.errors import Conflict, InvalidRequest, Refused
 from holdfast.model.lineage import EntryState, LineageEntry
-from holdfast.push import replace as replacing
-from holdfast.push import reverting
-from holdfast.push.archives import ArchiveLimits
-from holdfast.push.catalog import Catalog
-from holdfast.push.deep_store import DeepStore
-from holdfast.push.deletes import delete
-from holdfast.push.drafts import digest_of, reverted_entry, unknown_entry
-from holdfast.push.gates import Ask, evaluate
-from holdfast.push.ingest import Ingest
-from holdfast.push.intake import Fetch, Intake
-from holdfast.push.leases import check_lease, lease_expires_at_ms
-from holdfast.push.orphans import Orphans
-from holdfast.push.parts import check_inside, check_part, segments_in
-from holdfast.push.payloads import copied_payload
-from holdfast.push.quota import check_preflight, preflight
-from holdfast.push.reports import (
+from holdfast.push.calls import (
     Caller,
     Changes,
     GateReport,
     Preflight,
+    PublishResult,
+    RollbackTarget,
     Started,
-    Switched,
+    StartRequest,
     UploadOptions,
 )
-from holdfast.push.rules import Decision, StartRequest, Target
-from holdfast.push.snapshots import Snapshot, details_of, snapshots
-from holdfast.push.stable_names import stable_names
-from holdfast.push.state import EntryDetails, TableState
+from holdfast.push.replacement.checks import (
+    check_lease,
+    entry_reverted,
+    lease_expires_at_ms,
+    no_such_entry,
+)
+from holdfast.push.replacement.decisions import Decision
+from holdfast.push.replacement.delete import delete
+from holdfast.push.replacement.end import end
+from holdfast.push.replacement.gates import Ask
+from holdfast.push.replacement.parts import check_inside, check_part, segments_in
+from holdfast.push.replacement.quota import check_preflight, preflight
+from holdfast.push.replacement.revert import redo, revert, rollback
+from holdfast.push.replacement.snapshots import Snapshot, snapshots
+from holdfast.push.replacement.start import start
+from holdfast.push.retention.orphans import Orphans
+from holdfast.push.retention.upkeep import Upkeep
+from holdfast.push.segments.deep_store import DeepStore
+from holdfast.push.segments.names import stable_names
+from holdfast.push.state.catalog import Catalog
+from holdfast.push.state.table_state import TableState, digest_of
+from holdfast.push.state.transactions import Done, Step, Transactions, no_change, previous_answer
 from holdfast.push.tables import Tables
-from holdfast.push.transactions import Done, Step, Transactions, answered, unchanged
-from holdfast.push.upkeep import Upkeep
+from holdfast.push.uploads.archives import ArchiveLimits
+from holdfast.push.uploads.inspection.inspect import inspect
+from holdfast.push.uploads.inspection.pool import Inspect
+from holdfast.push.uploads.receive import Fetch, Uploads
+from holdfast.push.uploads.register import (
+    Registrar,
+    payload_of_segment,
+)
+from holdfast.push.validation import InTurn, Validation, at_once
 from holdfast.push.views import Views
 
 _POLL_MS = 50
@@ -77,31 +89,35 @@ class Controller:
         *,
         settings: ControllerSettings | None = None,
         ask: Callable[[str], Ask] | None = None,
+        inspect: Inspect = inspect,
         fetch: Fetch | None = None,
-        check_uri: Callable[[str], None] | None = None,
+        canonical_uri: Callable[[str], str] | None = None,
         wait: Callable[[float], None] = time.sleep,
     ) -> None:
         """`ask` gives, for a table, what answers the gates' questions; without it there are no gates.
 
-        `fetch` copies from an address, `check_uri` refuses one; without it queries
-        read the deep store only, and what is elsewhere is copied there.
+        `inspect` finds out what an uploaded file holds, in this process unless another one
+        is given. `fetch` copies from an address; `canonical_uri` gives the one spelling of an
+        address that queries may read, or refuses it. Without it they read the deep
+        store only, and what is elsewhere is copied there.
         """
         settings = ControllerSettings() if settings is None else settings
         self._catalog = catalog
         self._clock = clock
         self._rules = settings.rules
-        self._ask = ask
         self._wait = wait
         self._transactions = Transactions(catalog, clock, wait=wait)
-        self._ingest = Ingest(catalog, deep_store, self._transactions, clock, self._rules)
-        self.intake = Intake(
+        self._validation = Validation(catalog, self._transactions, ask)
+        self._registrar = Registrar(catalog, deep_store, self._transactions, clock, self._rules)
+        self.uploads = Uploads(
             catalog,
             deep_store,
-            self._ingest,
+            self._registrar,
             clock,
             limits=settings.archive_limits,
+            inspect=inspect,
             fetch=fetch,
-            check_uri=check_uri,
+            canonical_uri=canonical_uri,
         )
         self.views = Views(catalog, deep_store)
         self.orphans = Orphans(catalog, deep_store, clock, orphan_ms=settings.orphan_ms)
@@ -115,7 +131,7 @@ class Controller:
         )
         self.tables = Tables(catalog, self._transactions, self.upkeep, wait=wait)
 
-    def set_consistent_push(self, table: str, *, enabled: bool, by: Caller) -> Switched | None:
+    def set_consistent_push(self, table: str, *, enabled: bool, by: Caller) -> PublishResult | None:
         """Switch consistent push on or off without rebuilding the table.
 
         Off: a last push gives the segments names that plain pushes overwrite,
@@ -133,9 +149,9 @@ class Controller:
                     code="NOT_A_REFRESH_TABLE",
                     hint="set segmentIngestionType to REFRESH",
                 )
-            self._reconfigured(table, enabled=True, by=by)
+            self._save_flag(table, enabled=True, by=by)
             return None
-        return self._switched_off(table, by=by)
+        return self._switch_off(table, by=by)
 
     # The protocol
 
@@ -149,12 +165,12 @@ class Controller:
         report: list[Preflight] = []
 
         def decide(state: TableState) -> Step:
-            before = answered(state, by, asked)
+            before = previous_answer(state, by, asked)
             if before is not None:
-                return unchanged(state, before)
-            decision = replacing.start(
+                return no_change(state, before)
+            decision = start(
                 state,
-                self._resolved(state, request),
+                self._find_sources(state, request),
                 entry_id=entry_id,
                 now_ms=self._clock.now_ms(),
                 by=by,
@@ -172,7 +188,7 @@ class Controller:
         return Started(
             entry_id=opened,
             segments_from=() if entry is None else entry.segments_from,
-            changes=self._sized(done),
+            changes=self._with_bytes_freed(done),
             lease_token="" if done.already else token,
             lease_expires_at_ms=lease_expires_at_ms(done.after, opened),
             preflight=report[0] if report else None,
@@ -191,12 +207,13 @@ class Controller:
         brokers_within_ms: int = 0,
         dry_run: bool = False,
         by: Caller,
-    ) -> Switched:
+        in_turn: InTurn = at_once,
+    ) -> PublishResult:
         """Publish a push. Repeating it is safe; so is waiting, which holds nothing up."""
-        decide = _Unchanging(
+        decide = _OnlyIfUnchanged(
             entry_id,
             partial(
-                self._ended,
+                self._decide_end,
                 entry_id=entry_id,
                 segments_to=tuple(segments_to),
                 lease=digest_of(lease_token) if lease_token else "",
@@ -204,8 +221,10 @@ class Controller:
                 by=by,
             ),
         )
+        if not dry_run:
+            self._validation.validate_if_needed(table, entry_id, segments_to, by=by, in_turn=in_turn)
         done = self._until_online(table, decide, within_ms=online_within_ms, by=by, dry_run=dry_run)
-        switched = self._switched(done)
+        switched = self._publish_result(done)
         if dry_run:
             return switched
         if brokers_within_ms:
@@ -224,47 +243,55 @@ class Controller:
         only_open: bool = False,
         dry_run: bool = False,
         by: Caller,
-    ) -> Switched:
-        decide = partial(self._reverted, entry_id=entry_id, force=force, only_open=only_open, by=by)
-        return self._switched(self._transactions.run(table, decide, by=by, dry_run=dry_run))
+    ) -> PublishResult:
+        decide = partial(self._decide_revert, entry_id=entry_id, force=force, only_open=only_open, by=by)
+        return self._publish_result(self._transactions.run(table, decide, by=by, dry_run=dry_run))
 
-    def rollback(self, table: str, target: Target, *, dry_run: bool = False, by: Caller) -> Switched:
+    def rollback(
+        self, table: str, target: RollbackTarget, *, dry_run: bool = False, by: Caller
+    ) -> PublishResult:
         """Go back to a retained snapshot. With a key, a repeat does not go back once more."""
         asked = repr(target)
 
         def decide(state: TableState) -> Step:
-            before = answered(state, by, asked)
+            before = previous_answer(state, by, asked)
             if before is not None:
-                return unchanged(state, before)
-            decision = reverting.rollback(
-                state, target, now_ms=self._clock.now_ms(), by=by, rules=self._rules
-            )
+                return no_change(state, before)
+            decision = rollback(state, target, now_ms=self._clock.now_ms(), by=by, rules=self._rules)
             return Step(decision=decision, operation="rollback", request=asked)
 
-        return self._switched(self._transactions.run(table, decide, by=by, dry_run=dry_run))
+        return self._publish_result(self._transactions.run(table, decide, by=by, dry_run=dry_run))
 
-    def redo(self, table: str, entry_id: str, *, dry_run: bool = False, by: Caller) -> Switched:
+    def redo(self, table: str, entry_id: str, *, dry_run: bool = False, by: Caller) -> PublishResult:
         def decide(state: TableState) -> Step:
-            decision = reverting.redo(state, entry_id, now_ms=self._clock.now_ms(), by=by, rules=self._rules)
+            decision = redo(state, entry_id, now_ms=self._clock.now_ms(), by=by, rules=self._rules)
             return _step(decision, "redo")
 
-        return self._switched(self._transactions.run(table, decide, by=by, dry_run=dry_run))
+        return self._publish_result(self._transactions.run(table, decide, by=by, dry_run=dry_run))
 
     def end_group(
-        self, entries: Mapping[str, str], *, override_gates: bool = False, dry_run: bool = False, by: Caller
-    ) -> dict[str, Switched]:
+        self,
+        entries: Mapping[str, str],
+        *,
+        override_gates: bool = False,
+        dry_run: bool = False,
+        by: Caller,
+        in_turn: InTurn = at_once,
+    ) -> dict[str, PublishResult]:
         """End the pushes of several tables in one write: all are published, or none."""
+        for table, entry_id in entries.items() if not dry_run else ():
+            self._validation.validate_if_needed(table, entry_id, (), by=by, in_turn=in_turn)
         decisions = {
-            table: partial(self._ended, entry_id=entry_id, override_gates=override_gates, by=by)
+            table: partial(self._decide_end, entry_id=entry_id, override_gates=override_gates, by=by)
             for table, entry_id in entries.items()
         }
         return self._group(decisions, dry_run=dry_run, by=by)
 
     def revert_group(
         self, entries: Mapping[str, str], *, force: bool = False, dry_run: bool = False, by: Caller
-    ) -> dict[str, Switched]:
+    ) -> dict[str, PublishResult]:
         decisions = {
-            table: partial(self._reverted, entry_id=entry_id, force=force, by=by)
+            table: partial(self._decide_revert, entry_id=entry_id, force=force, by=by)
             for table, entry_id in entries.items()
         }
         return self._group(decisions, dry_run=dry_run, by=by)
@@ -287,15 +314,15 @@ class Controller:
         def decide(state: TableState) -> Step:
             entry = state.lineage.entry(entry_id)
             if entry is None:
-                raise unknown_entry(state, entry_id)
+                raise no_such_entry(state, entry_id)
             if entry.state is EntryState.REVERTED:
-                raise reverted_entry(entry_id)
-            details = details_of(state, entry_id)
+                raise entry_reverted(entry_id)
+            details = state.details_of(entry_id)
             if not details.lease_ms:
                 raise InvalidRequest("the push asked for no lease", entry=entry_id, code="NO_LEASE")
             check_lease(state, entry_id, digest_of(lease_token))
             renewed = replace(details, renewed_at_ms=self._clock.now_ms())
-            return Step(decision=Decision(after=_with_details(state, entry_id, renewed)))
+            return Step(decision=Decision(after=state.with_details(entry_id, renewed)))
 
         done = self._transactions.run(table, decide, by=by)
         expires = lease_expires_at_ms(done.after, entry_id)
@@ -305,39 +332,8 @@ class Controller:
     def validate(
         self, table: str, entry_id: str, gates: Sequence[Gate] | None = None, *, by: Caller
     ) -> GateReport:
-        """Evaluate gates on what the push would show, and remember the outcome for its end."""
-        if self._ask is None:
-            raise Refused("nothing here answers the questions of gates", code="NO_ENGINE")
-        state = self._catalog.load(table)
-        entry = state.lineage.entry(entry_id)
-        if entry is None:
-            raise unknown_entry(state, entry_id)
-        if entry.state is not EntryState.IN_PROGRESS:
-            raise Refused("the push is not open", entry=entry_id, code="ENTRY_NOT_OPEN")
-        chosen = parse_gates(state.config.raw.get("gates", [])) if gates is None else tuple(gates)
-        hidden = frozenset(entry.segments_to) & state.segments
-        # Of a push that replaces a part of the table, the part is what its rows are compared with.
-        live = frozenset(entry.segments_from)
-        outcomes = evaluate(chosen, hidden=hidden, live=live, ask=self._ask(table))
-        looked_at = self._catalog.segments(table, hidden)
-
-        def decide(now: TableState) -> Step:
-            if now.lineage.entry(entry_id) != entry or self._catalog.segments(table, hidden) != looked_at:
-                raise Conflict(
-                    "the push changed while its gates were evaluated",
-                    entry=entry_id,
-                    code="ENTRY_CHANGED",
-                    hint="validate it again",
-                )
-            judged = replace(details_of(now, entry_id), gates=outcomes, gated=replacing.gate_scope(hidden))
-            return Step(
-                decision=Decision(after=_with_details(now, entry_id, judged), entry_ids=(entry_id,)),
-                operation="validate",
-                facts={outcome.name: "passed" if outcome.passed else "failed" for outcome in outcomes},
-            )
-
-        self._transactions.run(table, decide, by=by)
-        return GateReport(entry_id=entry_id, outcomes=outcomes)
+        """Evaluate the table's gates and these on what the push would show; its end needs the outcome."""
+        return self._validation.validate(table, entry_id, gates, by=by)
 
     def preflight(self, table: str, *, expected_bytes: int) -> Preflight:
         return self._preflight(self._catalog.load(table), expected_bytes)
@@ -367,12 +363,12 @@ class Controller:
             )
             return Step(decision=decision, operation="delete segments")
 
-        return self._sized(self._transactions.run(table, decide, by=by))
+        return self._with_bytes_freed(self._transactions.run(table, decide, by=by))
 
     def wait_for_brokers(self, table: str, epoch: int, *, within_ms: int) -> dict[str, int]:
         """The epoch each broker has applied, once all have reached this one or the time is over.
 
-        A broker that lives and has not said anything about a new table yet is waited for, too.
+        A broker that lives and has not announced an epoch of a new table yet is waited for, too.
         """
         for _ in range(max(1, within_ms // _POLL_MS)):
             applied = {name: each.applied for name, each in self._catalog.broker_epochs(table).items()}
@@ -385,7 +381,7 @@ class Controller:
     def _any_broker_lives(self) -> bool:
         return any(self._catalog.broker_epochs(table) for table in self._catalog.tables())
 
-    def _ended(
+    def _decide_end(
         self,
         state: TableState,
         *,
@@ -395,7 +391,7 @@ class Controller:
         override_gates: bool,
         by: Caller,
     ) -> Step:
-        decision = replacing.end(
+        decision = end(
             state,
             entry_id,
             now_ms=self._clock.now_ms(),
@@ -405,14 +401,14 @@ class Controller:
             lease=lease,
             override_gates=override_gates,
         )
-        part = details_of(state, entry_id).part
+        part = state.details_of(entry_id).part
         published = decision.after.lineage.entry(entry_id)
         if part is not None and published is not None and not decision.already:
             names = published.segments_to
             check_inside(part, self._catalog.segments(state.table, names), names)
         return _step(decision, "end with gates overridden" if decision.overridden else "end")
 
-    def _resolved(self, state: TableState, request: StartRequest) -> StartRequest:
+    def _find_sources(self, state: TableState, request: StartRequest) -> StartRequest:
         """The request with the segments that lie in its part, of the moment it is decided on."""
         if request.part is None:
             return request
@@ -420,10 +416,10 @@ class Controller:
         known = self._catalog.segments(state.table, state.visible)
         return replace(request, segments_from=segments_in(request.part, known, state.visible))
 
-    def _reverted(
+    def _decide_revert(
         self, state: TableState, *, entry_id: str, force: bool, only_open: bool = False, by: Caller
     ) -> Step:
-        decision = reverting.revert(
+        decision = revert(
             state,
             entry_id,
             force=force,
@@ -436,14 +432,14 @@ class Controller:
 
     def _group(
         self, decisions: Mapping[str, Callable[[TableState], Step]], *, dry_run: bool, by: Caller
-    ) -> dict[str, Switched]:
+    ) -> dict[str, PublishResult]:
         if not decisions:
             raise InvalidRequest("the group is empty", code="NOTHING_TO_REPLACE")
         done = self._transactions.run_group(decisions, by=by, dry_run=dry_run)
-        return {table: self._switched(each) for table, each in done.items()}
+        return {table: self._publish_result(each) for table, each in done.items()}
 
     def _until_online(
-        self, table: str, decide: "_Unchanging", *, within_ms: int, by: Caller, dry_run: bool
+        self, table: str, decide: "_OnlyIfUnchanged", *, within_ms: int, by: Caller, dry_run: bool
     ) -> Done:
         for _ in range(within_ms // _POLL_MS):
             try:
@@ -476,7 +472,7 @@ class Controller:
 
         self._transactions.run(table, decide, by=by)
 
-    def _reconfigured(self, table: str, *, enabled: bool, by: Caller) -> None:
+    def _save_flag(self, table: str, *, enabled: bool, by: Caller) -> None:
         def decide(state: TableState) -> Step:
             after = replace(state, config=_with_flag(state.config, enabled=enabled))
             word = "on" if enabled else "off"
@@ -484,16 +480,16 @@ class Controller:
 
         self._transactions.run(table, decide, by=by)
 
-    def _switched_off(self, table: str, *, by: Caller) -> Switched:
+    def _switch_off(self, table: str, *, by: Caller) -> PublishResult:
         state = self._catalog.load(table)
-        opened = [each.id for each in state.lineage.entries if each.state is EntryState.IN_PROGRESS]
-        others = [entry_id for entry_id in opened if details_of(state, entry_id).note != _SWITCHING_OFF]
+        opened = [entry.id for entry in state.open_entries]
+        others = [entry_id for entry_id in opened if state.details_of(entry_id).note != _SWITCHING_OFF]
         if others:
             raise Conflict("a push is open", entry=others[0], code="LEASE_HELD", hint="end or revert it")
         names = stable_names(state.visible)
         if not names:
-            self._reconfigured(table, enabled=False, by=by)
-            return Switched(entry_ids=(), changes=Changes(table=table), epoch=state.push.epoch)
+            self._save_flag(table, enabled=False, by=by)
+            return PublishResult(entry_ids=(), changes=Changes(table=table), epoch=state.push.epoch)
         request = StartRequest(
             segments_from=tuple(names),
             segments_to=tuple(names.values()),
@@ -504,27 +500,27 @@ class Controller:
         plain = replace(by, key="")
         entry_id = self.start_replace(table, request, by=plain).entry_id
         known = self._catalog.segments(table, names)
-        copies = [copied_payload(known[old], name=new) for old, new in names.items() if old in known]
+        copies = [payload_of_segment(known[old], name=new) for old, new in names.items() if old in known]
         for at in range(0, len(copies), _COPIES):
-            self._ingest.upload(table, copies[at : at + _COPIES], options=UploadOptions(), by=plain)
+            self._registrar.register(table, copies[at : at + _COPIES], options=UploadOptions(), by=plain)
 
         def decide(now: TableState) -> Step:
-            step = self._ended(now, entry_id=entry_id, override_gates=True, by=plain)
+            step = self._decide_end(now, entry_id=entry_id, override_gates=True, by=plain)
             after = step.decision.after
             after = replace(after, config=_with_flag(after.config, enabled=False))
             return Step(decision=replace(step.decision, after=after), operation="consistent push off")
 
-        return self._switched(self._transactions.run(table, decide, by=plain))
+        return self._publish_result(self._transactions.run(table, decide, by=plain))
 
-    def _switched(self, done: Done) -> Switched:
-        return Switched(
+    def _publish_result(self, done: Done) -> PublishResult:
+        return PublishResult(
             entry_ids=done.decision.entry_ids,
-            changes=self._sized(done),
+            changes=self._with_bytes_freed(done),
             epoch=done.after.push.epoch,
             already=done.already,
         )
 
-    def _sized(self, done: Done) -> Changes:
+    def _with_bytes_freed(self, done: Done) -> Changes:
         """The changes with the bytes that they free."""
         if not done.changes.removed:
             return done.changes
@@ -532,7 +528,7 @@ class Controller:
         return replace(done.changes, bytes_freed=sum(each.size_bytes for each in known.values()))
 
 
-class _Unchanging:
+class _OnlyIfUnchanged:
     """Ends an entry only as long as it is the one that was looked at first."""
 
     def __init__(self, entry_id: str, decide: Callable[[TableState], Step]) -> None:
@@ -557,11 +553,6 @@ class _Unchanging:
 
 def _step(decision: Decision, operation: str) -> Step:
     return Step(decision=decision, operation="" if decision.already else operation)
-
-
-def _with_details(state: TableState, entry_id: str, details: EntryDetails) -> TableState:
-    known = MappingProxyType({**state.push.details, entry_id: details})
-    return replace(state, push=replace(state.push, details=known))
 
 
 def _with_flag(config: PushTable, *, enabled: bool) -> PushTable:

@@ -1,10 +1,10 @@
-"""Refused calls: who tried to change what, and was not let.
+"""Refused calls: who tried to change what.
 
 A refused call changes nothing of a table, its audit included, so these are
 kept apart: one record for each controller, written now and then and never
 larger than its limits, whatever is sent. Equal calls share a line with a
-count. One caller pushes out only its own lines, and callers that nobody knows
-none of those that somebody does; but who comes from more addresses than are
+count. One caller pushes out only its own lines, and unknown callers push out
+no lines of known ones; but a caller that comes from more addresses than are
 kept pushes out all the other addresses.
 """
 
@@ -30,7 +30,7 @@ _CALLERS = 50
 _LINES = 10
 """For each caller."""
 _TEXT = 100
-"""Of what a caller can choose, so many characters are kept."""
+"""Characters that are kept of what a caller can choose."""
 
 REFUSED_CALLS = "/PROPERTYSTORE/REFUSED_CALLS"
 
@@ -40,7 +40,7 @@ class RefusedCall:
     """Calls that differ in nothing but the time."""
 
     actor: str
-    """Empty: nobody logged in."""
+    """Empty: the caller was not logged in."""
     address: str
     operation: str
     table: str
@@ -154,13 +154,13 @@ class RefusedCalls:
 def trim_refused_calls(metastore: Metastore, *, oldest_ms: int) -> int:
     """Remove the records without a call since `oldest_ms`; how many went.
 
-    Nobody else would: a controller that moved writes under another name.
+    No controller does it by itself: one that moved writes under another name.
     """
     removed = 0
     for name, record in metastore.read_children(REFUSED_CALLS).items():
         calls = _readable(name, record)
         if not calls or max(map(_last, calls)) >= oldest_ms:
-            continue  # One that cannot be read stays for whoever looks into it.
+            continue  # One that cannot be read stays, to be looked into.
         with suppress(LineageChanged):  # Its controller has just written.
             metastore.write([Remove(f"{REFUSED_CALLS}/{name}", record.version)])
             removed += 1
@@ -168,7 +168,7 @@ def trim_refused_calls(metastore: Metastore, *, oldest_ms: int) -> int:
 
 
 def _network(address: str) -> str:
-    """Of an IPv6 address its first half: the other is free for whoever is connected."""
+    """Of an IPv6 address its first half: a caller chooses the other freely."""
     try:
         found = IPv6Address(address)
     except AddressValueError:

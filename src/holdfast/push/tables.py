@@ -8,12 +8,12 @@ from typing import Any
 from holdfast.config.push import PushTable, parse_table
 from holdfast.config.push_schema import incompatibilities, parse_schema
 from holdfast.errors import InvalidRequest, TableNotFound
-from holdfast.push.catalog import Catalog
-from holdfast.push.reports import Caller
-from holdfast.push.rules import Decision
-from holdfast.push.state import TableState
-from holdfast.push.transactions import Step, Transactions
-from holdfast.push.upkeep import Upkeep
+from holdfast.push.calls import Caller
+from holdfast.push.replacement.decisions import Decision
+from holdfast.push.retention.upkeep import Upkeep
+from holdfast.push.state.catalog import Catalog
+from holdfast.push.state.table_state import TableState
+from holdfast.push.state.transactions import Step, Transactions
 
 _POLL_MS = 50
 _BROKERS_LEAVE_MS = 5_000

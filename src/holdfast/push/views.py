@@ -4,12 +4,12 @@ from collections.abc import Mapping
 
 from holdfast.errors import InvalidRequest
 from holdfast.model.lineage import Lineage
+from holdfast.model.segment import Segment
 from holdfast.push.audit import AuditRecord, read_audit
-from holdfast.push.catalog import Catalog
-from holdfast.push.deep_store import DeepStore, run_path
-from holdfast.push.segments import Segment
-from holdfast.push.snapshots import Snapshot, snapshots
-from holdfast.push.state import TableState
+from holdfast.push.replacement.snapshots import Snapshot, snapshots
+from holdfast.push.segments.deep_store import DeepStore, run_path
+from holdfast.push.state.catalog import Catalog
+from holdfast.push.state.table_state import TableState
 
 
 class Views:

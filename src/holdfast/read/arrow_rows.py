@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from holdfast.errors import InvalidRequest
-from holdfast.files.conform import conformed
-from holdfast.files.open_base_file import opened_base_file
+from holdfast.files.conform import conform_rows
+from holdfast.files.open_base_file import open_base_file
 from holdfast.format.schemas import META_COLUMNS
 from holdfast.read.snapshot import Snapshot
 from holdfast.read.vanished import explaining_absence
@@ -15,7 +15,7 @@ from holdfast.storage.store import Store
 _PART_ROWS = 50_000
 
 
-def selected_schema(
+def select_schema(
     schema: pa.Schema | None, *, columns: Sequence[str] | None, meta_columns: bool
 ) -> pa.Schema:
     """The columns asked for, in the order asked for; `InvalidRequest` names one that is not there."""
@@ -44,28 +44,28 @@ def read_rows(store: Store, snapshot: Snapshot, schema: pa.Schema) -> pa.Table:
 def each_rows(store: Store, snapshot: Snapshot, schema: pa.Schema) -> Iterator[pa.Table]:
     """The same rows part by part, at most one row group of one file in memory."""
     for path in snapshot.paths:
-        with explaining_absence(store), opened_base_file(store, path) as file:
+        with explaining_absence(store), open_base_file(store, path) as file:
             present = [name for name in schema.names if name in file.schema_arrow.names]
             for batch in file.iter_batches(batch_size=_PART_ROWS, columns=present):
-                yield conformed(pa.Table.from_batches([batch]), schema)
+                yield conform_rows(pa.Table.from_batches([batch]), schema)
 
 
 def count_rows(store: Store, snapshot: Snapshot) -> int:
     """How many rows the snapshot has, by the footers of its files."""
     count = 0
     for path in snapshot.paths:
-        with explaining_absence(store), opened_base_file(store, path) as file:
+        with explaining_absence(store), open_base_file(store, path) as file:
             count += file.metadata.num_rows
     return count
 
 
-def stored_schema(store: Store, path: str) -> pa.Schema:
+def read_stored_schema(store: Store, path: str) -> pa.Schema:
     """The columns of one file as they are stored, by its footer."""
-    with explaining_absence(store), opened_base_file(store, path) as file:
+    with explaining_absence(store), open_base_file(store, path) as file:
         return file.schema_arrow
 
 
 def _file_rows(store: Store, path: str, schema: pa.Schema) -> pa.Table:
-    with explaining_absence(store), opened_base_file(store, path) as file:
+    with explaining_absence(store), open_base_file(store, path) as file:
         present = set(file.schema_arrow.names)
-        return conformed(file.read(columns=[name for name in schema.names if name in present]), schema)
+        return conform_rows(file.read(columns=[name for name in schema.names if name in present]), schema)

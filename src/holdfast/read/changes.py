@@ -7,23 +7,25 @@ row younger than the end. Commits that are archived by now need no exception.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.errors import InvalidRequest, TableDamaged, UnsupportedTable
+from holdfast.errors import InvalidRequest, SnapshotExpired, TableDamaged, UnsupportedTable
 from holdfast.format.schemas import META_COLUMNS
-from holdfast.model.instant import Action, InstantTime, just_before
+from holdfast.model.instant import InstantTime, end_of, just_before
 from holdfast.model.names import BASE_FILE_PATTERN
-from holdfast.read.arrow_rows import selected_schema
+from holdfast.read.arrow_rows import select_schema
 from holdfast.read.prune import Condition, each_match
-from holdfast.read.snapshot import Moment, Snapshot, as_instant, snapshot
+from holdfast.read.snapshot import Moment, Snapshot, as_instant, snapshot, take_settled_snapshot
 from holdfast.storage.store import Store
 from holdfast.table.opened import OpenTable
-from holdfast.timeline.timeline import load_timeline
+from holdfast.table.settled import read_settled
 
 COMMIT_TIME = META_COLUMNS[0]
+
+_ATTEMPTS = 5
 
 
 @dataclass(frozen=True)
@@ -40,46 +42,48 @@ def changes(table: OpenTable, *, since: Moment, until: Moment | None = None) -> 
     """What the commits in (since, until] wrote. Neither end needs to be a commit.
 
     Without `until` the range ends before the oldest write that is not decided
-    yet: once committed, it would lie in a range that was read already.
+    yet: once committed, it would lie in a range that was read already. With an
+    `until` after such a write it is waited for, and then refused.
     `SnapshotExpired` if a clean has removed the snapshot as of `until`.
     """
     if not table.settings.populates_meta_columns:
         raise UnsupportedTable(
             "the rows of this table do not say which commit wrote them", table=table.settings.name
         )
-    start = as_instant(since)
-    end = None if until is None else as_instant(until)
+    start = as_instant(table, since)
+    end = None if until is None else as_instant(table, until)
     if end is not None and start > end:
         raise InvalidRequest("the range ends before it begins", since=start, until=end)
-    found = snapshot(table, as_of=_settled(table, start) if end is None else end)
-    is_younger = _are_written_after(found.paths, start)
-    paths = pa.array(found.paths, pa.string()).filter(is_younger).to_pylist()
-    first = None if found.are_first is None else found.are_first.filter(is_younger)
-    has_older_rows = first is None or not pc.all(first, min_count=0).as_py()
-    return Changes(start, replace(found, paths=paths, are_first=first), has_older_rows)
+    found = _newest(table, start) if end is None else snapshot(table, as_of=end)
+    younger = found.only(_are_written_after(found.paths, start))
+    has_older_rows = younger.are_first is None or not pc.all(younger.are_first, min_count=0).as_py()
+    return Changes(start, younger, has_older_rows)
 
 
-def _settled(table: OpenTable, start: InstantTime) -> InstantTime | None:
-    """The moment before the oldest undecided write, where later commits are shown already; else None."""
-    timeline, state = load_timeline(table.store), table.ledger.read()
-    # A pending replacecommit of another program is clustering, which changes no row.
-    pending = {
-        i.time
-        for i in timeline.pending_writes
-        if i.time in state.committed or i.action is not Action.REPLACECOMMIT
-    }
-    undecided = min((pending | state.begun.keys()) - state.aborted.keys(), default=None)
-    newest = timeline.last_commit
-    if undecided is None or newest is None or newest.time < undecided:
-        return None
-    return max(start, just_before(undecided))
+def _newest(table: OpenTable, start: InstantTime) -> Snapshot:
+    """The newest snapshot that does not change any more, but none before the start of the range."""
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return _read_settled_range(table, start)
+        except SnapshotExpired:
+            # There are newer commits by now, and a clean has followed them.
+            continue
+    return _read_settled_range(table, start)
+
+
+def _read_settled_range(table: OpenTable, start: InstantTime) -> Snapshot:
+    settled = read_settled(table)
+    if settled.undecided is not None:
+        return take_settled_snapshot(table, max(start, just_before(settled.undecided)))
+    newest = settled.commit
+    return take_settled_snapshot(table, None if newest is None else max(start, end_of(newest.time)))
 
 
 def change_schema(
     schema: pa.Schema | None, *, columns: Sequence[str] | None, meta_columns: bool
 ) -> pa.Schema:
-    """As `selected_schema`; the commit time is always there, first unless it is asked for elsewhere."""
-    selected = selected_schema(schema, columns=columns, meta_columns=meta_columns)
+    """As `select_schema`; the commit time is always there, first unless it is asked for elsewhere."""
+    selected = select_schema(schema, columns=columns, meta_columns=meta_columns)
     if COMMIT_TIME in selected.names:
         return selected
     return selected.insert(0, pa.field(COMMIT_TIME, pa.string()))
@@ -92,8 +96,15 @@ def read_changes(store: Store, changes: Changes, schema: pa.Schema) -> pa.Table:
 
 def each_change(store: Store, changes: Changes, schema: pa.Schema) -> Iterator[pa.Table]:
     """The same rows part by part, at most one row group of one file in memory."""
-    is_changed = pc.field(COMMIT_TIME) > changes.since
-    for path in changes.snapshot.paths:
+    return each_younger_row(store, changes.snapshot.paths, schema, since=changes.since)
+
+
+def each_younger_row(
+    store: Store, paths: Sequence[str], schema: pa.Schema, *, since: InstantTime
+) -> Iterator[pa.Table]:
+    """The rows of some base files that were written after an instant, part by part."""
+    is_changed = pc.field(COMMIT_TIME) > since
+    for path in paths:
         for rows in each_match(store, path, schema, [Condition(COMMIT_TIME, is_changed)]):
             if rows[COMMIT_TIME].null_count:
                 raise TableDamaged("a data file has rows without a commit time", file=path)

@@ -3,16 +3,17 @@
 With an archive at hand the instants in it are part of the history, too.
 """
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from holdfast.errors import TableDamaged, UnknownInstant
 from holdfast.format.cleans import CleanMetadata, decode_clean_metadata
 from holdfast.format.commits import CommitMetadata, decode_commit
-from holdfast.format.malformed import Malformed
+from holdfast.format.malformed import Malformed, report_damage
 from holdfast.format.restores import decode_restore_metadata, decode_restore_plan
 from holdfast.format.rollbacks import RollbackMetadata, decode_rollback_metadata, decode_rollback_plan
 from holdfast.model.instant import COMMIT_ACTIONS, Action, Instant, InstantTime, State
-from holdfast.model.names import instant_file
+from holdfast.model.names import instant_file, instant_path
 from holdfast.table.archive import read_archive
 from holdfast.table.opened import OpenTable
 from holdfast.timeline.archived import NO_ARCHIVE, ArchivedTimeline
@@ -103,7 +104,7 @@ def undone_by(
     """What a rollback or a restore removes or has removed; None if its file cannot be read."""
     state = State.COMPLETED if instant.is_completed else State.REQUESTED
     try:
-        content = archived.said(instant.time, instant.action, state)
+        content = archived.content(instant.time, instant.action, state)
         if content is None:
             content = table.store.read(instant_file(instant.time, instant.action, state))
         match instant.action, instant.is_completed:
@@ -118,41 +119,34 @@ def undone_by(
         return None
 
 
-def _said(table: OpenTable, instant: Instant, archived: ArchivedTimeline) -> bytes:
-    content = archived.said(instant.time, instant.action)
+def _content(table: OpenTable, instant: Instant, archived: ArchivedTimeline) -> bytes:
+    content = archived.content(instant.time, instant.action)
     if content is not None:
         return content
     try:
         return read_completed(table.store, instant)
     except TableDamaged:
         # It may have been archived since the timeline was read.
-        content = read_archive(table.store, table.settings).said(instant.time, instant.action)
+        content = read_archive(table.store, table.settings).content(instant.time, instant.action)
         if content is None:
             raise
         return content
 
 
 def _commit(table: OpenTable, instant: Instant, archived: ArchivedTimeline) -> CommitRecord:
-    try:
-        return CommitRecord(instant, decode_commit(_said(table, instant, archived)))
-    except Malformed as error:
-        raise _unreadable(instant, error) from error
+    with _damage_of(instant):
+        return CommitRecord(instant, decode_commit(_content(table, instant, archived)))
 
 
 def _rollback(table: OpenTable, instant: Instant, archived: ArchivedTimeline) -> RollbackRecord:
-    try:
-        return RollbackRecord(instant, decode_rollback_metadata(_said(table, instant, archived)))
-    except Malformed as error:
-        raise _unreadable(instant, error) from error
+    with _damage_of(instant):
+        return RollbackRecord(instant, decode_rollback_metadata(_content(table, instant, archived)))
 
 
 def _clean(table: OpenTable, instant: Instant, archived: ArchivedTimeline) -> CleanRecord:
-    try:
-        return CleanRecord(instant, decode_clean_metadata(_said(table, instant, archived)))
-    except Malformed as error:
-        raise _unreadable(instant, error) from error
+    with _damage_of(instant):
+        return CleanRecord(instant, decode_clean_metadata(_content(table, instant, archived)))
 
 
-def _unreadable(instant: Instant, error: Malformed) -> TableDamaged:
-    path = instant_file(instant.time, instant.action, instant.state)
-    return TableDamaged("an instant's metadata cannot be read", file=path, cause=error)
+def _damage_of(instant: Instant) -> AbstractContextManager[None]:
+    return report_damage("an instant's metadata cannot be read", file=instant_path(instant))

@@ -16,8 +16,8 @@ from holdfast.config.key_generators import PartitionType
 from holdfast.format.partition_paths import DEFAULT_PARTITION
 from holdfast.model.names import BASE_FILE_PATTERN
 from holdfast.read.snapshot import Snapshot
-from holdfast.table.in_place import archived_in_place, in_place
 from holdfast.table.opened import OpenTable
+from holdfast.table.row_placement import commits_in_place, read_placement_record
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class PathColumns:
 def path_columns(table: OpenTable, snapshot: Snapshot, schema: pa.Schema) -> PathColumns | None:
     """What the paths of a snapshot tell of the wanted columns; None if all files have to be opened for it."""
     settings = table.settings
-    is_plain = settings.hive_style and set(settings.told_partition_types or ()) == {PartitionType.SIMPLE}
+    is_plain = settings.hive_style and set(settings.declared_partition_types or ()) == {PartitionType.SIMPLE}
     is_wanted = not set(settings.partition_by).isdisjoint(schema.names)
     if not is_plain or not is_wanted or not snapshot.paths or snapshot.schema is None:
         return None
@@ -51,7 +51,7 @@ def path_columns(table: OpenTable, snapshot: Snapshot, schema: pa.Schema) -> Pat
     if None in spellings.values():
         return None
     segments = (f"{re.escape(name)}={text}/" for name, text in spellings.items())
-    commits = in_place(snapshot.said_in_place, archived_in_place(table.store))
+    commits = commits_in_place(snapshot.placement_by_commit, read_placement_record(table.store))
     return PathColumns(f"^{''.join(segments)}[^/]+$", commits) if commits else None
 
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from holdfast.files.conform import conformed
-from holdfast.files.open_base_file import opened_base_file
+from holdfast.files.conform import conform_rows
+from holdfast.files.open_base_file import open_base_file
 from holdfast.read.vanished import explaining_absence
 from holdfast.storage.store import Store
 
@@ -32,7 +32,7 @@ def each_match(
     store: Store, path: str, schema: pa.Schema, conditions: Sequence[Condition] = ()
 ) -> Iterator[pa.Table]:
     """The matching rows part by part, in that schema, at most one row group in memory."""
-    with explaining_absence(store), opened_base_file(store, path) as file:
+    with explaining_absence(store), open_base_file(store, path) as file:
         there = file.schema_arrow
         usable = [c for c in conditions if _has(there, schema.field(c.column))]
         groups = _groups(store, path, file, usable)
@@ -42,7 +42,7 @@ def each_match(
             for condition in usable:
                 rows = rows.filter(condition.test)
             if rows.num_rows:
-                yield conformed(rows, schema)
+                yield conform_rows(rows, schema)
 
 
 def _has(there: pa.Schema, field: pa.Field) -> bool:

@@ -2,33 +2,39 @@
 
 import datetime as dt
 
-from holdfast.errors import TableDamaged
-from holdfast.format.malformed import Malformed
+from holdfast.format.malformed import report_damage
 from holdfast.format.savepoints import SavepointMetadata, decode_savepoint
 from holdfast.model.instant import Action, InstantTime, State
 from holdfast.model.names import instant_file
 from holdfast.model.reports import Savepoint
 from holdfast.table.opened import OpenTable
-from holdfast.timeline.timeline import load_timeline, read_all_completed
+from holdfast.timeline.timeline import Timeline, load_timeline, read_all_completed
 
 
 def savepoints(table: OpenTable) -> list[Savepoint]:
     """All savepoints, oldest first; those that Apache Hudi made are among them."""
-    shown = [
-        i for i in load_timeline(table.store).instants if i.action is Action.SAVEPOINT and i.is_completed
-    ]
+    timeline = load_timeline(table.store)
+    shown = [i for i in timeline.instants if i.action is Action.SAVEPOINT and i.is_completed]
+    contents = {instant.time: content for instant, content in read_all_completed(table.store, shown)}
+    contents |= _unshown(table, timeline)
     return [
-        savepoint_report(instant.time, decoded_savepoint(content, instant.time))
-        for instant, content in read_all_completed(table.store, shown)
+        savepoint_report(time, read_savepoint_metadata(content, time))
+        for time, content in sorted(contents.items())
     ]
 
 
-def decoded_savepoint(content: bytes, time: InstantTime) -> SavepointMetadata:
-    try:
+def _unshown(table: OpenTable, timeline: Timeline) -> dict[InstantTime, bytes]:
+    """Savepoints that were decided and whose completed file is not there, yet or any more."""
+    decided = table.ledger.read().savepoints if timeline.pending_savepoints else {}
+    pending = [instant.time for instant in timeline.pending_savepoints if instant.time in decided]
+    return {time: table.ledger.payload(decided[time]) for time in pending}
+
+
+def read_savepoint_metadata(content: bytes, time: InstantTime) -> SavepointMetadata:
+    with report_damage(
+        "a savepoint cannot be read", file=instant_file(time, Action.SAVEPOINT, State.COMPLETED)
+    ):
         return decode_savepoint(content)
-    except Malformed as error:
-        file = instant_file(time, Action.SAVEPOINT, State.COMPLETED)
-        raise TableDamaged("a savepoint cannot be read", file=file, cause=error) from error
 
 
 def savepoint_report(time: InstantTime, metadata: SavepointMetadata) -> Savepoint:

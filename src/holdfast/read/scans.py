@@ -13,12 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.errors import TableDamaged
-from holdfast.format.evolution import stored_form
-from holdfast.format.malformed import Malformed
+from holdfast.format.evolution import schema_in_file
+from holdfast.format.malformed import report_damage
 from holdfast.format.schemas import arrow_schema
 from holdfast.model.instant import InstantTime
-from holdfast.read.arrow_rows import stored_schema
+from holdfast.read.arrow_rows import read_stored_schema
 from holdfast.read.snapshot import Snapshot
 from holdfast.storage.store import Store
 
@@ -63,21 +62,24 @@ def _forms(
     store: Store, snapshot: Snapshot, samples: Mapping[str, str], schema: pa.Schema
 ) -> list[pa.Schema]:
     """The form in which each commit stored the columns, given one file of each."""
-    said = snapshot.written_with
-    told = {commit: said[InstantTime(commit)] for commit in samples if commit in said}
-    forms = {text: stored_form(schema, _parsed(text)) for text in set(told.values())}
-    untold = [commit for commit in samples if commit not in told]
+    written_with = snapshot.written_with
+    known = {commit: written_with[InstantTime(commit)] for commit in samples if commit in written_with}
+    forms = {text: schema_in_file(schema, _parse_schema(text)) for text in set(known.values())}
+    unknown = [commit for commit in samples if commit not in known]
     with ThreadPoolExecutor(_FOOTERS_AT_ONCE) as pool:
         footers = dict(
-            zip(untold, pool.map(lambda commit: stored_schema(store, samples[commit]), untold), strict=True)
+            zip(
+                unknown,
+                pool.map(lambda commit: read_stored_schema(store, samples[commit]), unknown),
+                strict=True,
+            )
         )
     return [
-        forms[told[commit]] if commit in told else stored_form(schema, footers[commit]) for commit in samples
+        forms[known[commit]] if commit in known else schema_in_file(schema, footers[commit])
+        for commit in samples
     ]
 
 
-def _parsed(text: str) -> pa.Schema:
-    try:
+def _parse_schema(text: str) -> pa.Schema:
+    with report_damage("the schema in a commit cannot be read"):
         return arrow_schema(text)
-    except Malformed as error:
-        raise TableDamaged("the schema in a commit cannot be read", cause=error) from error

@@ -1,23 +1,34 @@
 """A snapshot: the files and the schema of a table as of one instant."""
 
 import datetime as dt
+import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.config.table import TableType
+from holdfast.config.choices import TableType
 from holdfast.errors import TableDamaged, UnknownInstant, UnsupportedTable
-from holdfast.model.instant import Action, Instant, InstantTime, instant_time, time_at
+from holdfast.format.commits import decode_writes
+from holdfast.format.malformed import report_damage
+from holdfast.format.schemas import arrow_schema, without_meta_columns
+from holdfast.model.instant import Action, Instant, InstantTime, instant_time, is_repeated, wall_time
+from holdfast.model.names import PROPERTIES_FILE, instant_path
 from holdfast.model.reports import Commit
+from holdfast.model.slices import FileSlice
 from holdfast.storage.store import Store
-from holdfast.table.in_place import Said
+from holdfast.table.missing_commits import refuse_if_lost
 from holdfast.table.opened import OpenTable
-from holdfast.table.schema import schema_as_of, table_schema
-from holdfast.table.steady import read_steadily
-from holdfast.table.view import load_view
-from holdfast.timeline.timeline import Timeline
+from holdfast.table.row_placement import RowPlacement
+from holdfast.table.settled import await_settled
+from holdfast.table.stable_read import read_stable
+from holdfast.table.view import View, each_slice, load_view
+from holdfast.table.zone import timeline_zone
+from holdfast.timeline.timeline import Timeline, read_completed
+
+log = logging.getLogger(__name__)
 
 Moment = str | dt.datetime | Instant | Commit
 
@@ -28,81 +39,135 @@ _SECONDS_DIGITS = 14
 class Snapshot:
     schema: pa.Schema | None
     """The data columns; None if the table has no schema yet."""
-    paths: list[str]
+    slices: pa.Table
+    """Rows of `SLICES`, in the order of the paths."""
     written_with: Mapping[InstantTime, str] = field(default_factory=dict)
     """Commit → the Avro schema its files were written with; the footers of other files tell theirs."""
-    said_in_place: Said = field(default_factory=dict)
+    placement_by_commit: RowPlacement = field(default_factory=dict)
     """Commits of the timeline that say that the rows they wrote lie in the partitions these name."""
     are_first: pa.ChunkedArray | None = None
-    """Whether each file is known to be the first of its file group: all its rows are of its own commit."""
+    """Whether each slice is known to be the first of its file group: all its rows are of its own commit."""
+
+    @cached_property
+    def paths(self) -> list[str]:
+        """The base files."""
+        paths: list[str] = self.slices["base"].to_pylist()
+        return paths
+
+    @property
+    def sizes(self) -> pa.ChunkedArray:
+        """The bytes of each base file; null for one whose commit is archived."""
+        return self.slices["size"]
+
+    def only(self, is_wanted: pa.Array) -> "Snapshot":
+        """The same with those slices alone for which it is true."""
+        are_first = None if self.are_first is None else self.are_first.filter(is_wanted)
+        return replace(self, slices=self.slices.filter(is_wanted), are_first=are_first)
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotFile:
-    """One base file of a snapshot."""
-
-    path: str
-    partition: str
-    file_id: str
-    instant: str
-    size: int
-
-
-def snapshot_files(table: OpenTable, as_of: InstantTime | None = None) -> tuple[SnapshotFile, ...]:
-    """The base files a query at that instant sees, with their sizes."""
-    files = read_steadily(table.store, lambda timeline: load_view(table.store, timeline).latest(as_of))
-    columns = (files[name].to_pylist() for name in ("path", "partition", "file_id", "instant", "size"))
+def snapshot_slices(table: OpenTable, as_of: InstantTime | None = None) -> tuple[FileSlice, ...]:
+    """The file slices that a query at that instant sees, with the sizes of their base files."""
+    _await(table, as_of)
+    latest = read_stable(table.store, lambda timeline: _view(table, timeline).latest(as_of))
     return tuple(
-        SnapshotFile(path, partition, file_id, instant, _size(table, path, size))
-        for path, partition, file_id, instant, size in zip(*columns, strict=True)
+        replace(each, size=_size_in_storage(table, each.path)) if each.size is None else each
+        for each in each_slice(latest)
     )
 
 
-def _size(table: OpenTable, path: str, said: int | None) -> int:
-    """What the commit said; of an archived commit's file, what storage says."""
-    if said is not None:
-        return said
+def _view(table: OpenTable, timeline: Timeline) -> View:
+    refuse_if_lost(table, timeline)
+    return load_view(table.store, timeline)
+
+
+def _size_in_storage(table: OpenTable, path: str) -> int:
     stored = table.store.stat(path)
     return stored.size if stored is not None else 0
 
 
 def snapshot(table: OpenTable, *, as_of: Moment | None = None, read_optimized: bool = False) -> Snapshot:
-    """What a query at that moment sees. Merge-on-read tables only through `read_optimized`."""
+    """What a query at that moment sees. Merge-on-read tables only through `read_optimized`.
+
+    `WriterActive` if a moment is named that a write may still change, after waiting for it.
+    """
+    time = None if as_of is None else as_instant(table, as_of)
+    _await(table, time)
+    return take_settled_snapshot(table, time, read_optimized=read_optimized)
+
+
+def take_settled_snapshot(
+    table: OpenTable, time: InstantTime | None, *, read_optimized: bool = False
+) -> Snapshot:
+    """As `snapshot`, as of a time up to which everything is known to be decided."""
     if table.settings.table_type is TableType.MERGE_ON_READ and not read_optimized:
         raise UnsupportedTable(
             "snapshot reads of merge-on-read tables are not supported",
             table=table.settings.name,
             hint="read_optimized=True reads the base files alone",
         )
-    time = None if as_of is None else as_instant(as_of)
-    return read_steadily(table.store, lambda timeline: _snapshot(table, timeline, time))
+    return read_stable(table.store, lambda timeline: _snapshot(table, timeline, time))
+
+
+def _await(table: OpenTable, as_of: InstantTime | None) -> None:
+    """What is there now needs no name; what is named must not change."""
+    if as_of is not None:
+        await_settled(table, lambda _: as_of)
 
 
 def _snapshot(table: OpenTable, timeline: Timeline, time: InstantTime | None) -> Snapshot:
-    view = load_view(table.store, timeline).reaching(time)
-    files = view.latest(time)
-    paths = files["path"].to_pylist()
+    view = _view(table, timeline).reaching(time)
+    slices = view.latest(time)
+    _warn_of_hidden_rows(table, view)
     schema = table_schema(table, timeline, time)
     if schema is None and time is not None and view.has_archived:
-        schema = schema_as_of(view.schemas, time)
-    if schema is None and paths:
-        raise TableDamaged(
-            "no commit says what columns the table has", table=table.settings.name, file=paths[0]
-        )
+        schema = _schema_as_of(view.schemas, time)
+    if schema is None and slices.num_rows > 0:
+        file = slices["base"][0].as_py()
+        raise TableDamaged("no commit says what columns the table has", table=table.settings.name, file=file)
     return Snapshot(
         schema,
-        paths,
+        slices,
         view.schemas,
-        said_in_place=view.said_in_place,
-        are_first=_are_first(view.timeline, files),
+        placement_by_commit=view.placement_by_commit,
+        are_first=_are_first(view.timeline, slices),
     )
 
 
-def _are_first(timeline: Timeline, files: pa.Table) -> pa.ChunkedArray:
+def _warn_of_hidden_rows(table: OpenTable, view: View) -> None:
+    if table.settings.table_type is TableType.COPY_ON_WRITE:
+        file = view.find_written_into_the_past()
+        if file is not None:
+            # No engine reads them, and the table is whole otherwise: verify says what to do.
+            log.warning("read.hidden_rows", extra={"table": table.store.uri(""), "file": file})
+
+
+def _are_first(timeline: Timeline, slices: pa.Table) -> pa.ChunkedArray:
     # A replacecommit may be clustering, which writes rows of older commits into new file groups.
     commits = [i.time for i in timeline.completed_commits if i.action is Action.COMMIT]
-    is_told = pc.is_in(files["instant"], pa.array(commits, pa.string()))
-    return pc.and_(is_told, pc.is_null(files["previous"]))
+    is_known = pc.is_in(slices["instant"], pa.array(commits, pa.string()))
+    return pc.and_(is_known, pc.is_null(slices["previous"]))
+
+
+def table_schema(table: OpenTable, timeline: Timeline, as_of: InstantTime | None = None) -> pa.Schema | None:
+    """The data columns as of an instant; None before the first write of a table without a schema."""
+    for instant in reversed(timeline.completed_commits):
+        if as_of is not None and instant.time > as_of:
+            continue
+        content = read_completed(table.store, instant)
+        with report_damage("commit metadata cannot be read", file=instant_path(instant)):
+            text = decode_writes(content).schema
+            if text is not None:
+                return without_meta_columns(arrow_schema(text))
+    if table.settings.create_schema is None:
+        return None
+    with report_damage("the table's schema cannot be read", file=PROPERTIES_FILE):
+        return without_meta_columns(arrow_schema(table.settings.create_schema))
+
+
+def _schema_as_of(schemas: Mapping[InstantTime, str], time: InstantTime) -> pa.Schema | None:
+    """The data columns of the newest commit at that time, from what each commit was written with."""
+    newest = max((commit for commit in schemas if commit <= time), default=None)
+    return None if newest is None else without_meta_columns(arrow_schema(schemas[newest]))
 
 
 def uris(store: Store, paths: list[str]) -> list[str]:
@@ -111,26 +176,39 @@ def uris(store: Store, paths: list[str]) -> list[str]:
     return [f"{root}/{path}" for path in paths]
 
 
-def as_instant(moment: Moment) -> InstantTime:
-    """An instant, a moment or its ISO text, as an instant time. Moments without a zone are UTC."""
+def as_instant(table: OpenTable, moment: Moment) -> InstantTime:
+    """An instant, a moment or its ISO text, as an instant time of the table.
+
+    A moment without a zone is what the table's own clock showed, as in Hudi.
+    """
     if isinstance(moment, Instant):
         return moment.time
     if isinstance(moment, Commit):
         return moment.instant
     try:
         if isinstance(moment, dt.datetime):
-            return _time_of(moment)
+            return _time_of(table, moment)
         text = moment.strip()
         if text.isdigit():
             # To the second, the form of old tables, means all of that second.
             return instant_time(text if len(text) > _SECONDS_DIGITS else text + "999")
-        return _time_of(dt.datetime.fromisoformat(text))
+        return _time_of(table, dt.datetime.fromisoformat(text))
     except (ValueError, OverflowError, AttributeError, TypeError):
         raise UnknownInstant(
             "not an instant", given=repr(moment), hint="use yyyyMMddHHmmssSSS or an ISO date and time"
         ) from None
 
 
-def _time_of(moment: dt.datetime) -> InstantTime:
-    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=dt.UTC)
-    return time_at((aware - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(milliseconds=1))
+def _time_of(table: OpenTable, moment: dt.datetime) -> InstantTime:
+    if moment.tzinfo is None:
+        return wall_time(moment)
+    zone = timeline_zone(table)
+    wall = moment.astimezone(zone)
+    if is_repeated(moment, zone):
+        raise UnknownInstant(
+            "the table's clock showed this time twice, when it was put back",
+            given=moment.isoformat(),
+            zone=zone,
+            hint=f"name the instant; holdfast timeline PATH shows those around {wall_time(wall)}",
+        )
+    return wall_time(wall)

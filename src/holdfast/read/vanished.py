@@ -1,4 +1,4 @@
-"""Files that vanish while they are read, because nobody knew of the reader."""
+"""Files that vanish while they are read, because no clean knew of the reader."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from holdfast.errors import Conflict, HoldfastError, SnapshotExpired, TableDamaged
 from holdfast.model.names import parse_base_file
 from holdfast.storage.store import Store
-from holdfast.table.given_up import clean_that_names
+from holdfast.table.clean_plans import find_deleting_clean
 from holdfast.timeline.timeline import load_timeline
 
 
@@ -20,15 +20,15 @@ def explaining_absence(store: Store) -> Iterator[None]:
     try:
         yield
     except TableDamaged as error:
-        explained = _explained(store, error) if isinstance(error.__cause__, FileNotFoundError) else None
-        if explained is None:
+        explanation = _explain(store, error) if isinstance(error.__cause__, FileNotFoundError) else None
+        if explanation is None:
             raise
-        raise explained from error
+        raise explanation from error
 
 
-def _explained(store: Store, error: TableDamaged) -> HoldfastError | None:
+def _explain(store: Store, error: TableDamaged) -> HoldfastError | None:
     file = str(error.facts["file"])
-    clean = clean_that_names(store, file)
+    clean = find_deleting_clean(store, file)
     if clean is not None:
         return SnapshotExpired(
             "a clean removed a file of this snapshot while it was read",

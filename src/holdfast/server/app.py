@@ -1,4 +1,4 @@
-"""The applications: declared endpoints become routes that nobody passes unchecked.
+"""The applications: declared endpoints become routes, and every request is checked.
 
 Each route is wrapped when it is made: who calls, may they, is it too much,
 then the body, then the handler. The check belongs to the route that matched,
@@ -8,44 +8,58 @@ so no spelling of a path can reach a handler around it.
 import logging
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+import time
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.from_thread
 import anyio.to_thread
-import msgspec
 from starlette.applications import Starlette
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import Message, Receive
 
+from holdfast.config.server import Limits, Role
 from holdfast.errors import HoldfastError, InvalidRequest
 from holdfast.server.auth import Access, On, Principal, authorise
-from holdfast.server.endpoints import BodyKind, Call, Endpoint, Reply, Upload
+from holdfast.server.documents import Document, Download
+from holdfast.server.endpoints import BodyKind, Call, Endpoint, Upload
 from holdfast.server.errors import (
     REFUSALS,
     LoginRequired,
     RouteNotFound,
+    TooLate,
     TooMany,
+    TooSlow,
     code_of,
     error_body,
     internal_body,
     status_of,
 )
-from holdfast.server.limits import check_declared_size, check_depth, too_large
+from holdfast.server.limits import Budget, Room, check_declared_size, check_depth, network_of, too_large
 from holdfast.server.origins import refuse_foreign_pages
 from holdfast.server.service import Service
-from holdfast.server.table_names import qualified
+from holdfast.server.table_names import qualify
 
 log = logging.getLogger(__name__)
 
 _COUNTERS = {"numServersQueried": 0, "numServersResponded": 0}
 """Clients of Pinot look at these first; without them they hide the real error."""
+_ON_LOOP_BYTES = 16 * 1024
+"""A body up to this size is checked on the event loop; a larger one would keep all other requests waiting."""
+_DEADLINES_AT_ONCE = 2
+"""Reading a statement to find its deadline takes a core for a moment."""
+_LOGINS_AT_ONCE = 2
+"""Comparing a secret takes a core for a moment, too."""
+_READERS_OF_DOWNLOADS = 4
 _SAFE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
@@ -55,9 +69,9 @@ _SAFE_HEADERS = {
 
 def build_app(service: Service, endpoints: Iterable[Endpoint], *, name: str, is_broker: bool) -> Starlette:
     """The application of these endpoints. Fails if one of its routes has no access declared."""
-    gate = _Gate(service, name, is_broker=is_broker)
-    routes: list[BaseRoute] = [gate.route(one) for one in endpoints]
-    app = Starlette(routes=routes, exception_handlers={HTTPException: gate.not_served})
+    guard = _RequestGuard(service, name, is_broker=is_broker)
+    routes: list[BaseRoute] = [guard.route(one) for one in endpoints]
+    app = Starlette(routes=routes, exception_handlers={HTTPException: guard.not_served})
     app.router.redirect_slashes = False
     refuse_unguarded(app.router.routes)
     return app
@@ -68,6 +82,9 @@ def refuse_unguarded(routes: Iterable[BaseRoute]) -> None:
     for route in routes:
         if not isinstance(route, _GuardedRoute) or not isinstance(route.declared.access, Access):
             raise AssertionError(f"the route {getattr(route, 'path', route)} has no access declared")
+        role = route.declared.access.role
+        if route.declared.has_list and (role is None or role < Role.WRITE):
+            raise AssertionError(f"the route {route.path} takes large bodies from readers")
 
 
 class _GuardedRoute(Route):
@@ -76,11 +93,16 @@ class _GuardedRoute(Route):
         self.declared = declared
 
 
-class _Gate:
+class _RequestGuard:
+    """What a request passes before its handler: who calls, what they may do, how much at a time."""
+
     def __init__(self, service: Service, name: str, *, is_broker: bool) -> None:
         self._service = service
         self._name = name
         self._counters = _COUNTERS if is_broker else {}
+        self._reading_deadlines = anyio.CapacityLimiter(_DEADLINES_AT_ONCE)
+        self._comparing_secrets = anyio.CapacityLimiter(_LOGINS_AT_ONCE)
+        self._reading_downloads = anyio.CapacityLimiter(_READERS_OF_DOWNLOADS)
 
     def route(self, declared: Endpoint) -> _GuardedRoute:
         async def serve(request: Request) -> Response:
@@ -99,22 +121,26 @@ class _Gate:
 
     async def _answer(self, request: Request, declared: Endpoint) -> Response:
         service, request_id = self._service, self._service.clock.unique()
-        started_ms, who, code = service.clock.elapsed_ms(), "", ""
+        started_ms, who, code = service.clock.monotonic_ms(), "", ""
+        began_s = time.monotonic()
         try:
             principal = await self._principal(request, declared)
             who = principal.name
             self._admit(request, declared, principal)
-            async with _staging(declared) as folder:
-                call = await self._read(request, declared, principal, request_id, folder)
-                slots = service.queries if declared.is_query else service.calls
-                reply = await slots.run(declared.handle, service, call)
-            response = _rendered(reply)
+            with self._budget(declared).room(who) as room:
+                async with _staging(declared) as folder:
+                    call = await self._read(request, declared, principal, request_id, folder, room, began_s)
+                    response = await self._run(declared, call)
+            self._keep(response, declared, who)
         except HoldfastError as error:
             code = code_of(error)
             is_precise = request.headers.get("x-lineage-status", "").strip().lower() == "precise"
             response = self._refusal(error, request_id=request_id, is_precise=is_precise)
             if declared.is_change and isinstance(error, REFUSALS):
                 self._note(request, declared, who, code, request_id)
+            # An error that crosses threads goes in circles with its frames, and with them what a large
+            # body became would stay until the collector has a look at everything.
+            traceback.clear_frames(error.__traceback__)
         except ClientDisconnect:
             code = "DISCONNECTED"
             response = Response(status_code=400)
@@ -123,8 +149,8 @@ class _Gate:
             log.exception("http.failed", extra={"route": declared.name, "request_id": request_id})
             response = _json(internal_body(request_id=request_id) | self._counters, 500)
         response.headers["X-Request-Id"] = request_id
-        took_ms = service.clock.elapsed_ms() - started_ms
-        service.metrics.answered(self._name, declared, response.status_code, took_ms, code)
+        took_ms = service.clock.monotonic_ms() - started_ms
+        service.metrics.count_answer(self._name, declared, response.status_code, took_ms, code)
         log.log(
             logging.INFO if declared.is_change else logging.DEBUG,
             "http.answered",
@@ -134,6 +160,63 @@ class _Gate:
             },
         )  # fmt: skip
         return response
+
+    async def _run(self, declared: Endpoint, call: Call) -> Response:
+        service = self._service
+        if declared.is_immediate:
+            return _reply_to(declared, service, call)
+        # Who needs no login has a share by network.
+        who = call.principal.name or network_of(call.client)
+        if declared.is_download:
+            return await self._download(declared, call, who)
+        if not declared.is_query:
+            return await service.bounds.calls.run(who, _reply_to, declared, service, call)
+        deadline_s = await self._deadline(declared, call)
+        try:
+            return await service.bounds.queries.run(
+                call.principal.name, _reply_to, declared, service, call, deadline_s=deadline_s
+            )
+        except TooLate:
+            if declared.deadline is None:
+                raise
+            # It knows how to tell this to its clients, and does nothing else so late.
+            return await service.bounds.calls.run(who, _reply_to, declared, service, call)
+
+    async def _download(self, declared: Endpoint, call: Call, who: str) -> Response:
+        """An answer that counts as one of the user's downloads until it is sent."""
+        room = self._service.bounds.downloads.open_room(who)
+        room.take(1)
+        try:
+            response = await self._service.bounds.calls.run(who, _reply_to, declared, self._service, call)
+        except BaseException:
+            room.close()
+            raise
+        assert isinstance(response, Download), "it is declared as one"
+        response.readers = self._reading_downloads
+        response.on_sent = room.close
+        return response
+
+    async def _deadline(self, declared: Endpoint, call: Call) -> float | None:
+        """When the call must have its turn. Finding out may mean to look at a whole statement."""
+        if declared.deadline is None:
+            return None
+        return await anyio.to_thread.run_sync(
+            declared.deadline, self._service, call, limiter=self._reading_deadlines
+        )
+
+    def _budget(self, declared: Endpoint) -> Budget:
+        bounds = self._service.bounds
+        return bounds.staged if declared.body is BodyKind.UPLOAD else bounds.bodies
+
+    def _keep(self, response: Response, declared: Endpoint, who: str) -> None:
+        """Count an answer until the client has taken it. `TooMany` if too many others wait for their clients.
+
+        The answer to a change is always sent, and takes little room.
+        """
+        if isinstance(response, Document) and not declared.is_change:
+            room = self._service.bounds.answers.open_room(who)
+            room.take(len(response.body))
+            response.on_sent = room.close
 
     def _note(self, request: Request, declared: Endpoint, who: str, code: str, request_id: str) -> None:
         """Keep a refused call that would have changed something."""
@@ -150,49 +233,63 @@ class _Gate:
         if declared.access.role is None:
             return Principal("", {})
         header = request.headers.get("authorization")
-        principal = service.users.remembered(header)
+        principal = service.users.recall(header)
         if principal is None:
             # The first comparison of a secret takes a core for a while: not on the loop.
-            principal = await anyio.to_thread.run_sync(service.users.principal, header, client)
+            principal = await anyio.to_thread.run_sync(
+                service.users.principal, header, client, limiter=self._comparing_secrets
+            )
         return principal
 
     def _admit(self, request: Request, declared: Endpoint, principal: Principal) -> None:
         """Refuse who may not, or has used up their share."""
         service, is_open = self._service, declared.access.role is None
         is_by_name = service.users.is_on and not is_open
-        service.rates.admit(f"user {principal.name}" if is_by_name else _client(request))
+        service.bounds.rates.admit(f"user {principal.name}" if is_by_name else network_of(_client(request)))
         if not is_open:
             authorise(principal, declared.access, _table(request, declared))
 
     async def _read(
-        self, request: Request, declared: Endpoint, principal: Principal, request_id: str, folder: Path | None
+        self,
+        request: Request,
+        declared: Endpoint,
+        principal: Principal,
+        request_id: str,
+        folder: Path | None,
+        room: Room,
+        began_s: float,
     ) -> Call:
-        body, upload = await self._body(request, declared, folder)
+        body, upload = await self._body(request, declared, folder, room)
         query: dict[str, tuple[str, ...]] = {}
         for name, value in request.query_params.multi_items():
             query[name] = (*query.get(name, ()), value)
         return Call(
             endpoint=declared, principal=principal, request_id=request_id, client=_client(request),
-            path=request.path_params, query=query, headers=request.headers, body=body, upload=upload,
-            folder=folder,
+            began_s=began_s, path=request.path_params, query=query, headers=request.headers, body=body,
+            upload=upload, folder=folder,
+            # Handlers run in threads, and the budget lives on the loop.
+            take=lambda size: anyio.from_thread.run_sync(room.take, size),
         )  # fmt: skip
 
     async def _body(
-        self, request: Request, declared: Endpoint, folder: Path | None
+        self, request: Request, declared: Endpoint, folder: Path | None, room: Room
     ) -> tuple[bytes, Upload | None]:
         if declared.body is BodyKind.NONE:
             return b"", None
         limits = self._service.settings.limits
-        most = limits.body_bytes if folder is None else limits.upload_bytes
+        most = _most_bytes(limits, declared)
         check_declared_size(request.headers.get("content-length"), most)
-        bounded = Request(request.scope, _bounded(request.receive, most))
+        bounded = Request(request.scope, _limit_body(request.receive, most, _Pace.of(limits, declared), room))
         is_form = request.headers.get("content-type", "").strip().lower().startswith("multipart/form-data")
         if folder is not None:
-            return b"", await _staged(bounded, folder) if is_form else None
+            return b"", await _stage(bounded, folder, room) if is_form else None
         body = await _part(bounded) if is_form else await bounded.body()
         if declared.body is BodyKind.JSON and not body.strip():
             raise InvalidRequest("a body is needed", code="BODY_MISSING")
-        check_depth(body, limits.json_depth)
+        if len(body) > _ON_LOOP_BYTES:
+            await anyio.to_thread.run_sync(check_depth, body, limits.json_depth)
+        else:
+            check_depth(body, limits.json_depth)
         return body, None
 
     def _refusal(self, error: HoldfastError, *, request_id: str, is_precise: bool) -> Response:
@@ -212,7 +309,7 @@ def _table(request: Request, declared: Endpoint) -> str | None:
     database = request.headers.get("database")
     match declared.access.on:
         case On.PATH:
-            return qualified(request.path_params["table"], database)
+            return qualify(request.path_params["table"], database)
         case On.QUERY | On.QUERY_OR_EVERY:
             named = request.query_params.getlist("tableName")
             if len(named) > 1:
@@ -225,7 +322,7 @@ def _table(request: Request, declared: Endpoint) -> str | None:
                 raise InvalidRequest(
                     "a parameter is missing", parameter="tableName", code="PARAMETER_MISSING"
                 )
-            return qualified(given, database) if given else None
+            return qualify(given, database) if given else None
         case On.EVERY | On.SOME:
             return None
 
@@ -234,19 +331,53 @@ def _client(request: Request) -> str:
     return request.client.host if request.client else ""
 
 
-def _bounded(receive: Receive, most_bytes: int) -> Receive:
-    """Messages of a request until its body is larger than the limit, whatever it announced."""
+def _most_bytes(limits: Limits, declared: Endpoint) -> int:
+    if declared.body is BodyKind.UPLOAD:
+        return limits.upload_bytes
+    if declared.has_list:
+        return limits.list_body_bytes
+    return limits.query_body_bytes if declared.has_statement else limits.body_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Pace:
+    """How fast a body must come."""
+
+    began_s: float
+    whole_s: float
+    """For all of it, but for what `rate` adds."""
+    rate: int | None
+    """Bytes that earn another second; None: nothing does."""
+
+    @staticmethod
+    def of(limits: Limits, declared: Endpoint) -> "_Pace":
+        rate = limits.upload_rate_bytes if declared.body is BodyKind.UPLOAD else None
+        return _Pace(time.monotonic(), limits.body_timeout_ms / 1000, rate)
+
+    def remaining_s(self, received: int) -> float:
+        """How long the next piece may take: never longer than the whole of a small body."""
+        earned_s = 0.0 if self.rate is None else received / self.rate
+        return min(self.whole_s, self.began_s + self.whole_s + earned_s - time.monotonic())
+
+
+def _limit_body(receive: Receive, most_bytes: int, pace: _Pace, room: Room) -> Receive:
+    """Messages of a request, until its body is larger or slower than it may be, whatever it announced."""
     received = 0
 
-    async def bounded() -> Message:
+    async def receive_bounded() -> Message:
         nonlocal received
-        message = await receive()
-        received += len(message.get("body", b""))
+        with anyio.move_on_after(max(0.0, pace.remaining_s(received))) as waiting:
+            message = await receive()
+        if waiting.cancelled_caught:
+            raise TooSlow("the body does not come", limit_s=pace.whole_s, code="BODY_TOO_SLOW")
+        size = len(message.get("body", b""))
+        received += size
         if received > most_bytes:
             raise too_large(most_bytes)
+        room.take(size)
         return message
 
-    return bounded
+    return receive_bounded
 
 
 @asynccontextmanager
@@ -279,9 +410,11 @@ async def _one_part(request: Request) -> AsyncIterator[UploadFile]:
         await form.close()
 
 
-async def _staged(request: Request, folder: Path) -> Upload:
+async def _stage(request: Request, folder: Path, room: Room) -> Upload:
     async with _one_part(request) as part:
         path = folder / "part"
+        # The form has a file of its own, which goes when this one is complete.
+        room.take(part.size or 0)
         await anyio.to_thread.run_sync(_copy, part, path)
         return Upload(name=part.filename or "", path=path)
 
@@ -300,25 +433,18 @@ def _not_one_file(cause: str) -> InvalidRequest:
     return InvalidRequest("the form is not one file", cause=cause, code="FORM_INVALID")
 
 
-def _rendered(reply: Reply) -> Response:
+def _reply_to(declared: Endpoint, service: Service, call: Call) -> Response:
+    """The answer of a handler as bytes, made where it does not keep the event loop from others."""
+    reply = declared.handle(service, call)
+    headers = {**_SAFE_HEADERS, **reply.headers}
     if reply.chunks is not None:
-        return StreamingResponse(
-            reply.chunks,
-            reply.status,
-            headers={**_SAFE_HEADERS, **reply.headers},
-            media_type=reply.media_type,
-        )
+        return Download(reply.chunks, reply.status, headers=headers, media_type=reply.media_type)
     if reply.text is not None:
-        return Response(
-            reply.text, reply.status, headers={**_SAFE_HEADERS, **reply.headers}, media_type=reply.media_type
-        )
+        return Response(reply.text, reply.status, headers=headers, media_type=reply.media_type)
     if reply.document is None:
-        return Response(b"", reply.status, headers={**_SAFE_HEADERS, **reply.headers})
-    return _json(reply.document, reply.status, reply.headers)
+        return Response(b"", reply.status, headers=headers)
+    return Document(reply.document, reply.status, headers=headers)
 
 
-def _json(document: Any, status: int, headers: Mapping[str, str] | None = None) -> Response:
-    return Response(
-        msgspec.json.encode(document), status, headers={**_SAFE_HEADERS, **(headers or {})},
-        media_type="application/json",
-    )  # fmt: skip
+def _json(document: Any, status: int) -> Response:
+    return Document(document, status, headers=_SAFE_HEADERS)

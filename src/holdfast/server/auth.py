@@ -40,9 +40,10 @@ class Principal:
 
     def role_on(self, table: str) -> Role | None:
         """The role on a table, by its raw name; a role by name goes before the one for every table."""
-        return self.roles.get(raw_name(table), self.roles.get(EVERY_TABLE))
+        return self.roles.get(table, self.roles.get(EVERY_TABLE))
 
     def may(self, role: Role, table: str) -> bool:
+        """On a table, by its raw name: the caller has taken the type off."""
         held = self.role_on(table)
         return held is not None and held >= role
 
@@ -105,27 +106,27 @@ class Authenticator:
         return bool(self._users)
 
     def principal(self, header: str | None, client: str) -> Principal:
-        """Who presents these credentials. `LoginRequired` if nobody does.
+        """The user with these credentials. `LoginRequired` if there is none.
 
         A secret that was right once is remembered as a keyed digest, so that
         only the first request of a client pays for the slow comparison, and
         a flood of wrong ones from its address does not lock it out.
         """
-        remembered = self.remembered(header)
+        remembered = self.recall(header)
         if remembered is not None:
             return remembered
         assert header is not None, "without one the login was refused"
-        user = self._checked(header, self._digest(header), client)
+        user = self._check(header, self._digest(header), client)
         self._refuse_expired(user)
         return Principal(user.name, user.roles)
 
-    def remembered(self, header: str | None) -> Principal | None:
+    def recall(self, header: str | None) -> Principal | None:
         """As `principal`, but None where a secret would have to be compared: it takes no time."""
         if not self._users:
             return ANONYMOUS
         if header is None:
             raise LoginRequired("credentials are needed", code="LOGIN_REQUIRED")
-        user = self._remembered(self._digest(header))
+        user = self._find_user(self._digest(header))
         if user is None:
             return None
         self._refuse_expired(user)
@@ -134,7 +135,7 @@ class Authenticator:
     def _digest(self, header: str) -> bytes:
         return hmac.digest(self._key, header.encode(errors="surrogatepass"), hashlib.sha256)
 
-    def _remembered(self, digest: bytes) -> User | None:
+    def _find_user(self, digest: bytes) -> User | None:
         with self._lock:
             name = self._known.get(digest)
             if name is None:
@@ -142,16 +143,16 @@ class Authenticator:
             self._known.move_to_end(digest)
             return self._users[name][0]
 
-    def _checked(self, header: str, digest: bytes, client: str) -> User:
-        self._failures.refuse_if_reached(client)
+    def _check(self, header: str, digest: bytes, client: str) -> User:
+        self._failures.count(client)
         name, secret, is_token = _credentials(header)
         user, expected = self._users.get(name, (None, self._nobody))
         with self._checks:
             is_right = expected.matches(secret)
         if user is None or not is_right or user.is_token != is_token:
-            self._failures.count(client)
             log.warning("auth.denied", extra={"client": client})
             raise LoginRequired("the credentials are not known", code="LOGIN_FAILED")
+        self._failures.forgive(client)
         with self._lock:
             self._known[digest] = user.name
             while len(self._known) > _KNOWN_MAX:
@@ -175,18 +176,18 @@ def authorise(principal: Principal, access: Access, table: str | None) -> None:
         case On.QUERY_OR_EVERY if table is None:
             is_allowed = principal.may_everywhere(access.role)
         case On.PATH | On.QUERY | On.QUERY_OR_EVERY:
-            is_allowed = table is not None and principal.may(access.role, table)
+            is_allowed = table is not None and principal.may(access.role, raw_name(table))
     if not is_allowed:
-        raise denied(access.role, table)
+        raise denial(access.role, table)
 
 
 def require(principal: Principal, role: Role, table: str) -> None:
     """For a table that only the body of the request names."""
-    if not principal.may(role, table):
-        raise denied(role, table)
+    if not principal.may(role, raw_name(table)):
+        raise denial(role, table)
 
 
-def denied(role: Role, table: str | None) -> AccessDenied:
+def denial(role: Role, table: str | None) -> AccessDenied:
     facts = {} if table is None else {"table": table}
     return AccessDenied("the user may not do this", needs=role.name.lower(), **facts, code="ACCESS_DENIED")
 
@@ -199,7 +200,7 @@ def _credentials(header: str) -> tuple[str, str, bool]:
         return "", "", False
     match scheme.lower():
         case "basic":
-            name, _, secret = _decoded(text).partition(":")
+            name, _, secret = _decode(text).partition(":")
             return name, secret, False
         case "bearer":
             name, _, secret = text.partition(".")
@@ -207,7 +208,7 @@ def _credentials(header: str) -> tuple[str, str, bool]:
     return "", "", False
 
 
-def _decoded(text: str) -> str:
+def _decode(text: str) -> str:
     # Pinot's clients may leave the padding out.
     padded = text.rstrip("=") + "=" * (-len(text.rstrip("=")) % 4)
     try:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
+from threading import BoundedSemaphore
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,9 +17,13 @@ import msgspec
 
 from holdfast.config.server import Role
 from holdfast.errors import InvalidRequest
+from holdfast.push.uploads.receive import (
+    Take,
+    take_freely,
+)
 from holdfast.server import auth
 from holdfast.server.auth import Access, Principal
-from holdfast.server.table_names import parse_type, qualified
+from holdfast.server.table_names import parse_type, qualify, raw_name
 
 if TYPE_CHECKING:
     from holdfast.server.service import Service
@@ -26,6 +31,9 @@ if TYPE_CHECKING:
 Document = TypeVar("Document")
 
 DATABASE = "database"
+_SMALL_BYTES = 64 * 1024
+_LARGE_DECODES = BoundedSemaphore(2)
+"""While a large body is decoded no other thread runs, so only few are decoded at a time."""
 
 
 class Place(Enum):
@@ -123,9 +131,20 @@ class Endpoint:
     refusals: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
     """Statuses beside the ones that every route may answer."""
     is_query: bool = False
-    """It runs SQL, and so takes one of the places for queries."""
+    """It runs or reads SQL, and so takes one of the places for queries."""
+    deadline: Callable[["Service", "Call"], float] | None = None
+    """Until when, in `time.monotonic`, a query may wait for a place; its handler tells who was late."""
+    has_list: bool = False
+    """Its body lists segments or files, of which there may be many; only who may write sends one."""
+    has_statement: bool = False
+    """Its body is a statement, which is short."""
     only_looks: bool = False
     """It changes nothing, although its method or its role are those of a change."""
+
+    is_download: bool = False
+    """Its answer is a file, made while it is sent. The downloads of one user at a time are bounded."""
+    is_immediate: bool = False
+    """Its handler waits for nothing, and so for no place either: it runs on the event loop."""
 
     @property
     def is_change(self) -> bool:
@@ -157,6 +176,8 @@ class Call:
     principal: Principal
     request_id: str
     client: str
+    began_s: float
+    """When the request came, on `time.monotonic`."""
     path: Mapping[str, str]
     query: Mapping[str, tuple[str, ...]]
     headers: Mapping[str, str]
@@ -164,13 +185,15 @@ class Call:
     upload: Upload | None = None
     folder: Path | None = None
     """Where an upload may put files; it is removed when the call is over."""
+    take: Take = take_freely
+    """Claims bytes of disk for an upload, from the thread of its handler."""
 
     def text(self, name: str) -> str | None:
         """A parameter's value; None if it is absent or blank."""
         found = self.texts(name)
         return found[0] if found and found[0].strip() else None
 
-    def needed(self, name: str) -> str:
+    def require_text(self, name: str) -> str:
         value = self.text(name)
         if value is None:
             raise InvalidRequest("a parameter is missing", parameter=name, code="PARAMETER_MISSING")
@@ -217,17 +240,20 @@ class Call:
     @property
     def table(self) -> str:
         """The table that the path names, in its database."""
-        return qualified(self.path["table"], self.database)
+        return qualify(self.path["table"], self.database)
 
     def kind(self, name: str = "type", *, is_needed: bool = False) -> str | None:
         """The table type that a parameter names."""
-        value = self.needed(name) if is_needed else self.text(name)
+        value = self.require_text(name) if is_needed else self.text(name)
         return None if value is None else parse_type(value)
 
     def read(self, kind: type[Document]) -> Document:
         """The body as JSON of this shape. Unknown fields are passed over, as in Pinot."""
         try:
-            return msgspec.json.decode(self.body, type=kind)
+            if len(self.body) <= _SMALL_BYTES:
+                return msgspec.json.decode(self.body, type=kind)
+            with _LARGE_DECODES:
+                return msgspec.json.decode(self.body, type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InvalidRequest("the body is wrong", cause=str(error), code="BODY_INVALID") from error
 
@@ -236,4 +262,5 @@ class Call:
         auth.require(self.principal, role, table)
 
     def may(self, role: Role, table: str) -> bool:
-        return self.principal.may(role, table)
+        """On a table, by its typed name or its raw one."""
+        return self.principal.may(role, raw_name(table))

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class LoginRequired(InvalidRequest):
-    """Nobody is known by these credentials."""
+    """No user has these credentials."""
 
 
 class AccessDenied(InvalidRequest):
@@ -50,10 +50,18 @@ class TooLarge(InvalidRequest):
     """The body is larger than the limit."""
 
 
+class TooSlow(InvalidRequest):
+    """The rest of the request does not come."""
+
+
 class TooMany(HoldfastError):
     """A limit on how much is asked at a time was reached."""
 
     retry_after_s = 1
+
+
+class TooLate(TooMany):
+    """The deadline of a request came before its turn."""
 
 
 STATUSES: Mapping[type[HoldfastError], int] = {
@@ -66,6 +74,7 @@ STATUSES: Mapping[type[HoldfastError], int] = {
     Refused: 409,
     Conflict: 409,
     Fenced: 409,
+    TooSlow: 408,
     TooLarge: 413,
     TooMany: 429,
     HoldfastError: 500,
@@ -137,19 +146,26 @@ def status_of(error: HoldfastError, *, is_precise: bool) -> int:
 
 
 def error_body(error: HoldfastError, *, status: int, request_id: str) -> dict[str, Any]:
-    facts = {name: _plain(value) for name, value in error.facts.items() if name != "code"}
-    is_told = isinstance(error, REFUSALS)
     return {
         "code": status,
-        "error": _sentence(error, facts) if is_told else error.message,
+        "error": public_text(error),
         "errorCode": code_of(error),
-        "details": facts if is_told else {},
+        "details": _facts(error) if isinstance(error, REFUSALS) else {},
         "requestId": request_id,
     }
 
 
+def public_text(error: HoldfastError) -> str:
+    """The text of an error for callers. Its facts are in it only if they are about the request."""
+    return _sentence(error, _facts(error)) if isinstance(error, REFUSALS) else error.message
+
+
+def _facts(error: HoldfastError) -> dict[str, object]:
+    return {name: _plain(value) for name, value in error.facts.items() if name != "code"}
+
+
 def internal_body(*, request_id: str) -> dict[str, Any]:
-    """For what nobody foresaw; the log has the rest under the same id."""
+    """For an unexpected error; the log has the rest under the same id."""
     return {
         "code": 500,
         "error": "internal error; the log of the service tells more under the request id",

@@ -6,9 +6,8 @@ import msgspec
 
 from holdfast.config.server import Role
 from holdfast.model.lineage import EntryState, LineageEntry
-from holdfast.push.leases import lease_expires_at_ms
-from holdfast.push.snapshots import details_of
-from holdfast.push.state import TableState
+from holdfast.push.replacement.checks import lease_expires_at_ms
+from holdfast.push.state.table_state import TableState
 from holdfast.server.auth import Access
 from holdfast.server.endpoints import (
     COMMON,
@@ -78,7 +77,7 @@ def _findings(service: Service, call: Call, *, fix: bool) -> Reply:
 
 def _entry(state: TableState, entry: LineageEntry) -> dict[str, Any]:
     """An entry as Pinot lists it, and what Holdfast knows beside."""
-    details = details_of(state, entry.id)
+    details = state.details_of(entry.id)
     document = entry_document(entry)
     if details.source:
         document["source"] = dict(details.source)

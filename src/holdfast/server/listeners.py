@@ -1,19 +1,24 @@
-"""The two ports: one event loop in a thread of its own, which stops when it is told to."""
+"""The two ports: one event loop in a thread of its own, which stops on request."""
 
 import asyncio
 import logging
 import os
 import socket
+import ssl
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from holdfast.clock import Clock, Timer
-from holdfast.config.server import Listener, Tls
-from holdfast.errors import InvalidRequest, StorageUnavailable
+from holdfast.config.server import Limits, Listener, Tls
+from holdfast.errors import HoldfastError, InvalidRequest, StorageUnavailable
+from holdfast.server.connections import Connections
+from holdfast.server.tls import check_tls
 
 log = logging.getLogger(__name__)
 
@@ -52,11 +57,15 @@ def bind(listener: Listener, *, name: str, is_tls: bool) -> Bound:
 class Listeners:
     """Serves applications on ports until `stop`."""
 
-    def __init__(self, served: Sequence[tuple[ASGIApp, Bound]], *, tls: Tls, clock: Clock) -> None:
+    def __init__(
+        self, served: Sequence[tuple[ASGIApp, Bound]], *, tls: Tls, limits: Limits, clock: Clock
+    ) -> None:
         self._served = served
         self._tls = tls
         self._clock = clock
-        self._servers = [uvicorn.Server(_config(app, tls)) for app, _ in served]
+        self._limits = limits
+        self._connections = Connections(limits)
+        self._servers = [uvicorn.Server(_config(app, tls, self._connections)) for app, _ in served]
         self._thread = threading.Thread(target=self._run, name="holdfast-http", daemon=True)
         self._failure: BaseException | None = None
         self._certificates: Timer | None = None
@@ -64,10 +73,10 @@ class Listeners:
     def start(self) -> None:
         """Returns when every port answers."""
         self._thread.start()
-        deadline = self._clock.elapsed_ms() + _START_SECONDS * 1000
+        deadline = self._clock.monotonic_ms() + _START_SECONDS * 1000
         waiting = threading.Event()
         while not all(server.started for server in self._servers):
-            if not self._thread.is_alive() or self._clock.elapsed_ms() > deadline:
+            if not self._thread.is_alive() or self._clock.monotonic_ms() > deadline:
                 raise StorageUnavailable("the ports do not answer", cause=str(self._failure))
             waiting.wait(0.01)
         if self._tls.certificate is not None:
@@ -88,7 +97,9 @@ class Listeners:
 
     def _run(self) -> None:
         try:
-            asyncio.run(self._serve())
+            make_loop = partial(_Loop, self._limits.handshake_timeout_ms / 1000)
+            with asyncio.Runner(loop_factory=make_loop) as runner:
+                runner.run(self._serve())
         except BaseException as error:
             self._failure = error
             log.exception("http.stopped")
@@ -98,17 +109,34 @@ class Listeners:
         # Outside the main thread these servers leave signals alone.
         await asyncio.gather(
             *(
-                server.serve(sockets=[bound.socket])
+                server.serve(sockets=[self._connections.guard(bound.socket)])
                 for server, (_, bound) in zip(self._servers, self._served, strict=True)
             )
         )
 
 
-def _config(app: ASGIApp, tls: Tls) -> uvicorn.Config:
+class _Loop(asyncio.SelectorEventLoop):
+    """An event loop whose servers do not wait long for TLS, neither at the start nor at the end.
+
+    uvicorn leaves both times at asyncio's own, which are a minute and half a minute.
+    """
+
+    def __init__(self, handshake_seconds: float) -> None:
+        super().__init__()
+        self._handshake_seconds = handshake_seconds
+
+    async def create_server(self, *arguments: Any, **named: Any) -> asyncio.Server:
+        if named.get("ssl") is not None:
+            named["ssl_handshake_timeout"] = self._handshake_seconds
+            named["ssl_shutdown_timeout"] = self._handshake_seconds
+        return await super().create_server(*arguments, **named)
+
+
+def _config(app: ASGIApp, tls: Tls, connections: Connections) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         loop="asyncio",
-        http="h11",
+        http=connections.protocol(),
         ws="none",
         lifespan="off",
         log_config=None,
@@ -124,19 +152,40 @@ def _config(app: ASGIApp, tls: Tls) -> uvicorn.Config:
 
 def _watch_certificate(servers: Sequence[uvicorn.Server], tls: Tls, clock: Clock) -> Timer:
     """New connections use a renewed certificate without a restart."""
-    assert tls.certificate is not None, "TLS is configured"
-    certificate, key = tls.certificate, tls.key
-    seen = os.stat(certificate).st_mtime_ns
+    renewed = Renewal(tls, [server.config.ssl for server in servers if server.config.ssl is not None])
+    return clock.every_ms(_CERTIFICATE_CHECK_MS, renewed.look, name="holdfast-certificate")
 
-    def look() -> None:
-        nonlocal seen
-        found = os.stat(certificate).st_mtime_ns
-        if found == seen:
+
+class Renewal:
+    """Loads a certificate and its key anew when one of the files has changed, if both are in order."""
+
+    def __init__(self, tls: Tls, contexts: Sequence[ssl.SSLContext]) -> None:
+        self._tls = tls
+        self._contexts = contexts
+        self._seen = self._times()
+
+    def look(self) -> None:
+        found = self._times()
+        if found == self._seen:
             return
-        for server in servers:
-            if server.config.ssl is not None:
-                server.config.ssl.load_cert_chain(certificate, key)
-        seen = found
+        try:
+            check_tls(self._tls)
+        except HoldfastError as error:
+            # The old one goes on to be used; the next look may find the files complete.
+            log.error("tls.not_renewed", extra={"cause": str(error)})
+            return
+        assert self._tls.certificate is not None, "TLS is configured"
+        for context in self._contexts:
+            context.load_cert_chain(self._tls.certificate, self._tls.key)
+        self._seen = found
         log.info("tls.renewed")
 
-    return clock.every_ms(_CERTIFICATE_CHECK_MS, look, name="holdfast-certificate")
+    def _times(self) -> list[int | None]:
+        return [_mtime_ns(path) for path in (self._tls.certificate, self._tls.key) if path is not None]
+
+
+def _mtime_ns(path: str) -> int | None:
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return None

@@ -28,7 +28,7 @@ class TableFigures:
 
 
 class Metrics:
-    """Counters of one service; figures about tables are looked up when somebody asks."""
+    """Counters of one service; figures about tables are looked up when they are read."""
 
     def __init__(self, figures: Callable[[], Iterable[TableFigures]]) -> None:
         self._registry = CollectorRegistry()
@@ -63,7 +63,7 @@ class Metrics:
         )  # fmt: skip
         self._registry.register(_Tables(figures))
 
-    def answered(self, app: str, endpoint: Endpoint, status: int, took_ms: int, code: str) -> None:
+    def count_answer(self, app: str, endpoint: Endpoint, status: int, took_ms: int, code: str) -> None:
         self._answers.labels(app, endpoint.name, str(status)).inc()
         self._seconds.labels(app, endpoint.name).observe(took_ms / 1000)
         if not code:

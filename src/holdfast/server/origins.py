@@ -15,12 +15,12 @@ from holdfast.server.errors import AccessDenied
 def refuse_foreign_pages(headers: Mapping[str, str], *, is_open: bool) -> None:
     """`AccessDenied` for a request that another site caused.
 
-    `is_open`: nobody has to log in, so that the name in `Host` must be one of
+    `is_open`: no login is needed, so that the name in `Host` must be one of
     this machine, or a page could rename its own host to the loopback address.
     """
     host = headers.get("host", "")
     origin = headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+    if origin is not None and _netloc(origin).lower() != host.lower():
         raise AccessDenied("the request comes from another site", code="FOREIGN_ORIGIN")
     if headers.get("sec-fetch-site", "none").lower() in ("cross-site", "same-site"):
         raise AccessDenied("the request comes from another site", code="FOREIGN_ORIGIN")
@@ -28,11 +28,16 @@ def refuse_foreign_pages(headers: Mapping[str, str], *, is_open: bool) -> None:
         raise AccessDenied("the host is not a name of this machine", code="FOREIGN_HOST")
 
 
-def _is_loopback(host: str) -> bool:
-    name = urlsplit(f"//{host}").hostname or ""
-    if name == "localhost":
-        return True
+def _netloc(origin: str) -> str:
     try:
-        return ipaddress.ip_address(name).is_loopback
+        return urlsplit(origin).netloc
+    except ValueError:
+        return ""  # No site, so not this one.
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+        return name == "localhost" or ipaddress.ip_address(name).is_loopback
     except ValueError:
         return False

@@ -37,11 +37,11 @@ class QueryBody(msgspec.Struct, rename="camel", frozen=True):
 
 def query(service: Service, call: Call) -> Reply:
     body = call.read(QueryBody)
-    return _answered(service, call, body.sql, body.query_options)
+    return _answer(service, call, body.sql, body.query_options)
 
 
 def query_by_get(service: Service, call: Call) -> Reply:
-    return _answered(service, call, call.needed("sql"), call.text("queryOptions") or "")
+    return _answer(service, call, call.require_text("sql"), call.text("queryOptions") or "")
 
 
 def controller_query(service: Service, call: Call) -> Reply:
@@ -49,20 +49,20 @@ def controller_query(service: Service, call: Call) -> Reply:
     try:
         body = call.read(QueryBody)
     except InvalidRequest as error:
-        return _reply(service, call, _failed(QueryFailed(QueryError.JSON_PARSING, str(error))))
-    return _answered(service, call, body.sql, body.query_options)
+        return _reply(service, call, _failure(QueryFailed(QueryError.JSON_PARSING, str(error))))
+    return _answer(service, call, body.sql, body.query_options)
 
 
 def controller_get(service: Service, call: Call) -> Reply:
     sql = call.text("sql")
     if sql is None:
-        return _reply(service, call, _failed(QueryFailed(QueryError.JSON_PARSING, "there is no sql")))
-    return _answered(service, call, sql, call.text("queryOptions") or "")
+        return _reply(service, call, _failure(QueryFailed(QueryError.JSON_PARSING, "there is no sql")))
+    return _answer(service, call, sql, call.text("queryOptions") or "")
 
 
 def validate_syntax(service: Service, call: Call) -> Reply:
     body = call.read(QueryBody)
-    failure = service.broker.check(body.sql)
+    failure = service.broker.check(body.sql, began_s=call.began_s)
     if failure is None:
         return Reply(document={"validationSuccessful": True})
     return Reply(
@@ -74,15 +74,29 @@ def validate_syntax(service: Service, call: Call) -> Reply:
     )
 
 
+def deadline(service: Service, call: Call) -> float:
+    """When a query must be answered, waiting included. Errors in it are reported when it runs."""
+    try:
+        body = call.read(QueryBody) if call.endpoint.body is not BodyKind.NONE else _body_of_get(call)
+        options = split_options(body.query_options)
+    except (InvalidRequest, QueryFailed):
+        return service.broker.deadline_s("", {}, call.began_s)
+    return service.broker.deadline_s(body.sql, options, call.began_s)
+
+
+def _body_of_get(call: Call) -> QueryBody:
+    return QueryBody(call.text("sql") or "", call.text("queryOptions") or "")
+
+
 def running(service: Service, call: Call) -> Reply:
-    """The user's own queries; everybody's for an operator of all tables."""
+    """The user's own queries; for an operator of all tables those of all users."""
     sees_all = call.principal.may_everywhere(Role.OPERATE)
     found = service.broker.running()
     return Reply(document=[one for one in found if sees_all or one.get("principal") == call.principal.name])
 
 
 def cancel(service: Service, call: Call) -> Reply:
-    wanted = call.needed("id")
+    wanted = call.require_text("id")
     owners = {one.get("requestId"): one.get("principal") for one in service.broker.running()}
     is_allowed = call.principal.may_everywhere(Role.OPERATE) or owners.get(wanted) == call.principal.name
     if not is_allowed or not service.broker.cancel(wanted):
@@ -90,13 +104,18 @@ def cancel(service: Service, call: Call) -> Reply:
     return Reply(document={"status": f"Cancelled query: {wanted}"})
 
 
-def _answered(service: Service, call: Call, sql: str, options: str) -> Reply:
+def _answer(service: Service, call: Call, sql: str, options: str) -> Reply:
     try:
         given = split_options(options)
     except QueryFailed as error:
-        return _reply(service, call, _failed(error))
+        return _reply(service, call, _failure(error))
     answer = service.broker.answer(
-        sql, given, call.principal, request_id=call.request_id, database=call.database
+        sql,
+        given,
+        call.principal,
+        request_id=call.request_id,
+        database=call.database,
+        began_s=call.began_s,
     )
     return _reply(service, call, answer)
 
@@ -124,7 +143,7 @@ def _reply(service: Service, call: Call, answer: Mapping[str, Any]) -> Reply:
     return Reply(document={**answer, **told}, headers=headers, status=kind.http_status)
 
 
-def _failed(error: QueryFailed) -> dict[str, Any]:
+def _failure(error: QueryFailed) -> dict[str, Any]:
     """The answer to a request that never became a query."""
     return {
         "exceptions": [{"errorCode": error.code.value, "message": error.text}],
@@ -174,12 +193,14 @@ def _sql_routes(path: str, name: str) -> tuple[Endpoint, Endpoint]:
     return (
         Endpoint(
             method="POST", path=path, name=name, access=_ACCESS, handle=query, is_query=True,
-            about="Answer a query.", parameters=_HEADERS, body=BodyKind.JSON, body_type=QueryBody,
-            body_about=_BODY, answer=_ANSWER, refusals=_BY_STATUS_ONLY,
+            deadline=deadline, about="Answer a query.", parameters=_HEADERS, body=BodyKind.JSON,
+            body_type=QueryBody, has_statement=True, body_about=_BODY, answer=_ANSWER,
+            refusals=_BY_STATUS_ONLY,
         ),
         Endpoint(
             method="GET", path=path, name=f"{name}ByGet", access=_ACCESS, handle=query_by_get, is_query=True,
-            about="Answer a query.", parameters=_BY_GET, answer=_ANSWER, refusals=_BY_STATUS_ONLY,
+            deadline=deadline, about="Answer a query.", parameters=_BY_GET, answer=_ANSWER,
+            refusals=_BY_STATUS_ONLY,
         ),
     )  # fmt: skip
 
@@ -189,9 +210,10 @@ BROKER_ENDPOINTS = (
     *_sql_routes("/query", "QueryMultiStage"),
     Endpoint(
         method="POST", path="/query/sql/validateSyntax", name="ValidateSyntax", access=_ACCESS,
-        handle=validate_syntax, about="Whether a statement can be read; nothing runs.",
+        handle=validate_syntax, is_query=True, deadline=deadline,
+        about="Whether a statement can be read; nothing runs.",
         parameters=(DATABASE_HEADER,), body=BodyKind.JSON, body_type=QueryBody, body_about=_BODY,
-        answer=Answer(about="Whether it can.", schema=OBJECT), only_looks=True,
+        has_statement=True, answer=Answer(about="Whether it can.", schema=OBJECT), only_looks=True,
     ),
     Endpoint(
         method="DELETE", path="/query/{id}", name="CancelQuery", access=_ACCESS, handle=cancel,
@@ -207,13 +229,13 @@ BROKER_ENDPOINTS = (
 CONTROLLER_ENDPOINTS = (
     Endpoint(
         method="POST", path="/sql", name="ControllerQuery", access=_ACCESS, handle=controller_query,
-        is_query=True, about="Answer a query through the controller.", parameters=_HEADERS,
-        body=BodyKind.OPTIONAL_JSON, body_type=QueryBody, body_about=_BODY, answer=_ANSWER,
-        refusals=_BY_STATUS_ONLY,
+        is_query=True, deadline=deadline, about="Answer a query through the controller.", parameters=_HEADERS,
+        body=BodyKind.OPTIONAL_JSON, body_type=QueryBody, has_statement=True, body_about=_BODY,
+        answer=_ANSWER, refusals=_BY_STATUS_ONLY,
     ),
     Endpoint(
         method="GET", path="/sql", name="ControllerQueryByGet", access=_ACCESS, handle=controller_get,
-        is_query=True, about="Answer a query through the controller.",
+        is_query=True, deadline=deadline, about="Answer a query through the controller.",
         parameters=(Parameter("sql", "The statement."), *_BY_GET[1:]), answer=_ANSWER,
         refusals=_BY_STATUS_ONLY,
     ),

@@ -1,18 +1,21 @@
 """Routes of the protocol: start, end, revert, of one table or several, and what helps a push along."""
 
+import asyncio
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import anyio
+import anyio.from_thread
 import msgspec
 
 from holdfast.config.gates import parse_gates
 from holdfast.config.server import Role
 from holdfast.errors import InvalidRequest
-from holdfast.push.moments import moment_ms
-from holdfast.push.reports import Switched
-from holdfast.push.rules import StartRequest
-from holdfast.push.state import Part
+from holdfast.push.calls import PublishResult, StartRequest, moment_ms
+from holdfast.push.state.table_state import Part
+from holdfast.push.validation import InTurn
 from holdfast.server.auth import Access, On
 from holdfast.server.end_jobs import EndJob
 from holdfast.server.endpoints import (
@@ -35,15 +38,16 @@ from holdfast.server.endpoints import (
     header,
     path_parameter,
 )
+from holdfast.server.errors import TooLate
 from holdfast.server.service import Service
 from holdfast.server.shapes import (
     OBJECT,
     changes_document,
     preflight_document,
-    published,
-    switched_document,
+    publish_document,
+    with_epoch,
 )
-from holdfast.server.table_names import offline_name, qualified
+from holdfast.server.table_names import offline_name, qualify
 
 _ONLINE_WITHIN_MS = 600_000
 _BROKERS_WITHIN_MS = 60_000
@@ -154,7 +158,7 @@ def end(service: Service, call: Call) -> Reply:
     run = partial(
         service.controller.end_replace,
         table,
-        call.needed("segmentLineageEntryId"),
+        call.require_text("segmentLineageEntryId"),
         segments_to=tuple(body.segments_to or ()),
         lease_token=call.text("X-Lease-Token") or "",
         override_gates=call.flag("override"),
@@ -163,24 +167,28 @@ def end(service: Service, call: Call) -> Reply:
         brokers_within_ms=_wait(call, "brokerTimeoutMs", _BROKERS_WITHIN_MS) if waits else 0,
         dry_run=is_dry_run,
         by=service.caller(call, table),
+        in_turn=_in_turn(service, call),
     )
     if call.flag("async") and not is_dry_run:
-        asked = EndJob(id=call.request_id, table=table, entry_id=call.needed("segmentLineageEntryId"))
+        asked = EndJob(
+            id=call.request_id, table=table, entry_id=call.require_text("segmentLineageEntryId"),
+            actor=call.principal.name,
+        )  # fmt: skip
         return Reply(document={"jobId": service.ends.begin(asked, run).id})
     switched = run()
     if is_dry_run:
-        return Reply(document=switched_document(switched, is_dry_run=True))
+        return Reply(document=publish_document(switched, is_dry_run=True))
     if waits:
-        return published(switched, {"epoch": switched.epoch, "brokers": dict(switched.brokers)})
-    return published(switched)
+        return with_epoch(switched, {"epoch": switched.epoch, "brokers": dict(switched.brokers)})
+    return with_epoch(switched)
 
 
 def end_job(service: Service, call: Call) -> Reply:
     """How an end goes that was asked for with `async`."""
-    job = service.ends.find(call.needed("id"))
+    job = service.ends.find(call.require_text("id"))
     if job is None or not call.may(Role.READ, job.table):
         raise InvalidRequest(
-            "there is no such job", job=call.needed("id")[:80], code="JOB_NOT_FOUND",
+            "there is no such job", job=call.require_text("id")[:80], code="JOB_NOT_FOUND",
             hint="it may have been another process's: look at the lineage, or end the push again",
         )  # fmt: skip
     document: dict[str, Any] = {
@@ -209,25 +217,31 @@ def revert(service: Service, call: Call) -> Reply:
     is_dry_run = call.flag("dryRun")
     switched = service.controller.revert_replace(
         table,
-        call.needed("segmentLineageEntryId"),
+        call.require_text("segmentLineageEntryId"),
         force=call.flag("forceRevert"),
         only_open=call.flag("onlyOpen"),
         dry_run=is_dry_run,
         by=service.caller(call, table),
     )
     if is_dry_run:
-        return Reply(document=switched_document(switched, is_dry_run=True))
-    return published(switched, {"alreadyReverted": True} if switched.already else None)
+        return Reply(document=publish_document(switched, is_dry_run=True))
+    return with_epoch(switched, {"alreadyReverted": True} if switched.already else None)
 
 
 def end_group(service: Service, call: Call) -> Reply:
-    return _switched_group(
-        service, call, partial(service.controller.end_group, override_gates=call.flag("override"))
+    return _switch_group(
+        service,
+        call,
+        partial(
+            service.controller.end_group,
+            override_gates=call.flag("override"),
+            in_turn=_in_turn(service, call),
+        ),
     )
 
 
 def revert_group(service: Service, call: Call) -> Reply:
-    return _switched_group(
+    return _switch_group(
         service, call, partial(service.controller.revert_group, force=call.flag("forceRevert"))
     )
 
@@ -236,7 +250,7 @@ def heartbeat(service: Service, call: Call) -> Reply:
     table = offline_name(call.table, call.kind())
     expires_at_ms = service.controller.heartbeat(
         table,
-        call.needed("segmentLineageEntryId"),
+        call.require_text("segmentLineageEntryId"),
         lease_token=call.text("X-Lease-Token") or "",
         by=service.caller(call, table),
     )
@@ -244,11 +258,13 @@ def heartbeat(service: Service, call: Call) -> Reply:
 
 
 def validate(service: Service, call: Call) -> Reply:
+    if time.monotonic() >= deadline(service, call):
+        raise TooLate("all places for queries were taken until the deadline", code="TOO_LATE")
     body = call.read(ValidateBody) if call.body.strip() else ValidateBody()
     table = offline_name(call.table, call.kind())
     report = service.controller.validate(
         table,
-        call.needed("segmentLineageEntryId"),
+        call.require_text("segmentLineageEntryId"),
         None if body.gates is None else parse_gates(body.gates),
         by=service.caller(call, table),
     )
@@ -280,6 +296,24 @@ def preflight(service: Service, call: Call) -> Reply:
     return Reply(document=document)
 
 
+def deadline(service: Service, call: Call) -> float:
+    """When the questions of gates must be answered, waiting for a place included."""
+    return call.began_s + service.settings.limits.query_timeout_ms / 1000
+
+
+def _in_turn(service: Service, call: Call) -> InTurn:
+    """Gates that an end evaluates take one of the places for queries, as those of a validation do."""
+    loop = anyio.from_thread.run_sync(asyncio.get_running_loop)
+
+    def in_turn(ask: Callable[[], object]) -> object:
+        # Also from the thread of a job, which the loop knows nothing of.
+        until_s = time.monotonic() + service.settings.limits.query_timeout_ms / 1000
+        asked = service.bounds.queries.run(call.principal.name, ask, deadline_s=until_s)
+        return asyncio.run_coroutine_threadsafe(asked, loop).result()
+
+    return in_turn
+
+
 def _part(body: PartBody) -> Part:
     start_ms, end_ms = (None, None) if body.time_range is None else map(_moment, body.time_range)
     named = body.partition
@@ -302,7 +336,7 @@ def _group(call: Call) -> dict[str, str]:
     """Entries by typed table; each table checked, because only the body names them."""
     entries: dict[str, str] = {}
     for one in call.read(list[GroupEntry]):
-        name = qualified(one.table, call.database)
+        name = qualify(one.table, call.database)
         call.require(Role.WRITE, name)
         table = offline_name(name, None)
         if table in entries:
@@ -313,13 +347,13 @@ def _group(call: Call) -> dict[str, str]:
     return entries
 
 
-def _switched_group(service: Service, call: Call, switch: Callable[..., dict[str, Switched]]) -> Reply:
+def _switch_group(service: Service, call: Call, switch: Callable[..., dict[str, PublishResult]]) -> Reply:
     entries = _group(call)
     is_dry_run = call.flag("dryRun")
     # An operator of all of them, or of none: the table on which the caller may least decides.
     least = min(entries, key=lambda table: call.principal.role_on(table) or 0)
     switched = switch(entries, dry_run=is_dry_run, by=service.caller(call, least))
-    tables = {table: switched_document(one, is_dry_run=is_dry_run) for table, one in switched.items()}
+    tables = {table: publish_document(one, is_dry_run=is_dry_run) for table, one in switched.items()}
     return Reply(document={"tables": tables})
 
 
@@ -354,7 +388,7 @@ ENDPOINTS = (
             flag("waitForCleanup", "Answer when the files that forceCleanup let go are deleted."),
             Parameter("cleanupTimeoutMs", "How long to wait for that.", kind="integer"),
         ),
-        body=BodyKind.JSON, body_type=StartBody, body_about="What to replace by what.",
+        body=BodyKind.JSON, body_type=StartBody, has_list=True, body_about="What to replace by what.",
         answer=Answer(about="The entry is open.", schema={
             "type": "object", "properties": {"segmentLineageEntryId": {"type": "string"}},
             "required": ["segmentLineageEntryId"]}),
@@ -373,7 +407,8 @@ ENDPOINTS = (
             Parameter("brokerTimeoutMs", "How long to wait for that.", kind="integer"),
             flag("async", "Answer at once with a jobId, and wait in the background."),
         ),
-        body=BodyKind.OPTIONAL_JSON, body_type=EndBody, body_about="A subset of the announced segments.",
+        body=BodyKind.OPTIONAL_JSON, body_type=EndBody, has_list=True,
+        body_about="A subset of the announced segments.",
         answer=Answer(about="Published. The body is empty, unless brokers were waited for."),
         refusals=RULES,
     ),
@@ -419,7 +454,7 @@ ENDPOINTS = (
     ),
     Endpoint(
         method="POST", path="/segments/{table}/validateReplaceSegments", name="ValidateReplaceSegments",
-        access=Access(Role.WRITE), handle=validate, is_query=True,
+        access=Access(Role.WRITE), handle=validate, is_query=True, deadline=deadline,
         about="Evaluate gates on the hidden side of an open push.",
         parameters=(*COMMON, _ENTRY, PRECISE_HEADER),
         body=BodyKind.OPTIONAL_JSON, body_type=ValidateBody, body_about="The gates.",

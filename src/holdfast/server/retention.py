@@ -6,8 +6,8 @@ import threading
 
 from holdfast.clock import Clock, Timer
 from holdfast.errors import HoldfastError
+from holdfast.push.calls import Caller
 from holdfast.push.controller import Controller
-from holdfast.push.reports import Caller
 from holdfast.server.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 _TICK_MS = 1000
 _DELETIONS_MS = 10_000
 _DELAY_SPREAD = 2.5
-"""The first run comes after one to so many times the configured delay: not all controllers act at once."""
+"""The first run comes after 1 to 2.5 times the configured delay, so not all controllers act at once."""
 _BY = Caller(actor="RetentionManager")
 _chance = random.SystemRandom()
 
@@ -36,7 +36,7 @@ class PeriodicRetention:
         self._metrics = metrics
         self._clock = clock
         self._frequency_ms = frequency_ms
-        self._due_ms = clock.elapsed_ms() + int(initial_delay_ms * _chance.uniform(1, _DELAY_SPREAD))
+        self._due_ms = clock.monotonic_ms() + int(initial_delay_ms * _chance.uniform(1, _DELAY_SPREAD))
         self._timers: list[Timer] = []
         self._lock = threading.Lock()
 
@@ -63,9 +63,9 @@ class PeriodicRetention:
     def tick(self) -> None:
         """Run if it is time."""
         with self._lock:
-            if self._clock.elapsed_ms() < self._due_ms:
+            if self._clock.monotonic_ms() < self._due_ms:
                 return
-            self._due_ms = self._clock.elapsed_ms() + self._frequency_ms
+            self._due_ms = self._clock.monotonic_ms() + self._frequency_ms
         try:
             reports = self._controller.upkeep.run_retention_everywhere(by=_BY)
         except HoldfastError as error:

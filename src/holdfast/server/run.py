@@ -15,37 +15,42 @@ from holdfast.config.push import raw_name
 from holdfast.config.server import ServerSettings
 from holdfast.errors import HoldfastError, OutcomeUnknown, StorageUnavailable, TableNotFound
 from holdfast.model.lineage import EntryState, visible
-from holdfast.push.broker import Broker, BrokerSettings
-from holdfast.push.catalog import Catalog
+from holdfast.model.names import META_FOLDER
 from holdfast.push.controller import Controller, ControllerSettings
-from holdfast.push.deep_store import DeepStore
 from holdfast.push.metastore.open import open_metastore
-from holdfast.push.paths import lineage_path
+from holdfast.push.queries.broker import Broker, BrokerSettings
 from holdfast.push.queries.engine import Engine
 from holdfast.push.queries.pool import PoolSettings, WorkerPool
+from holdfast.push.queries.readers import StatementReaders
+from holdfast.push.queries.routing import Router
 from holdfast.push.refused_calls import RefusedCalls
-from holdfast.push.routing import Router
-from holdfast.push.snapshots import snapshots
+from holdfast.push.replacement.snapshots import snapshots
+from holdfast.push.segments.deep_store import DELETED, RUNS, DeepStore
+from holdfast.push.state.catalog import Catalog
+from holdfast.push.state.records import lineage_path
+from holdfast.push.uploads.inspection.pool import InspectionPool
 from holdfast.server.app import build_app
 from holdfast.server.auth import Authenticator
 from holdfast.server.end_jobs import EndJobs
-from holdfast.server.limits import RateLimit, Slots
+from holdfast.server.limits import open_bounds, share_of_user
 from holdfast.server.listeners import Bound, Listeners, bind
 from holdfast.server.metrics import Metrics, TableFigures
 from holdfast.server.retention import PeriodicRetention
 from holdfast.server.routes import broker_endpoints, controller_endpoints
 from holdfast.server.service import Service
 from holdfast.server.sources import Sources
+from holdfast.server.tls import check_tls
 from holdfast.storage.open import location_of, open_store
+from holdfast.storage.private import close_folder
 from holdfast.storage.store import StoreLocation
 
 log = logging.getLogger(__name__)
 
-_CALLS_AT_ONCE = 64
+_ENDS_AT_ONCE = 64
 _QUERIES_SECONDS = 10
 """How long a stop waits for running queries before it cancels them."""
 _REFUSED_MS = 5_000
-"""So often refused calls are written down, if there were any."""
+"""How often refused calls are written down, if there were any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +62,7 @@ class Running:
     _listeners: Listeners
 
     def wait(self, stopped: threading.Event) -> None:
-        """Until somebody wants it to stop, or a port died."""
+        """Until `stopped` is set. `StorageUnavailable` if a port died."""
         while not stopped.wait(0.5):
             if not self._listeners.is_alive:
                 raise StorageUnavailable("the ports no longer answer", hint="the log tells why")
@@ -68,7 +73,7 @@ def serving(settings: ServerSettings, clock: Clock | None = None) -> Iterator[Ru
     """The service, answering on both ports; when the block ends it finishes what is under way and stops."""
     clock = SystemClock() if clock is None else clock
     with ExitStack() as opened:
-        # The ports first: whoever starts a second one by mistake is told before anything is touched.
+        # The ports first: a second service, started by mistake, fails before it touches anything.
         controller_port = _bound(opened, settings, "controller")
         broker_port = _bound(opened, settings, "broker")
         stopping = threading.Event()
@@ -82,6 +87,7 @@ def serving(settings: ServerSettings, clock: Clock | None = None) -> Iterator[Ru
                 (build_app(service, broker_endpoints(), name="broker", is_broker=True), broker_port),
             ],
             tls=settings.tls,
+            limits=settings.limits,
             clock=clock,
         )
         retention = PeriodicRetention(
@@ -112,32 +118,31 @@ def open_service(
     stopping: threading.Event,
 ) -> Service:
     """Everything behind the routes. What `opened` holds is closed by the caller."""
+    check_tls(settings.tls)
     _make_folders(settings)
     metastore = open_metastore(settings.store, settings.cluster, clock=clock)
     opened.callback(metastore.close)
-    location = location_of(settings.deep_store)
+    location = location_of(settings.deep_store, is_private=True)
     deep_store = DeepStore(open_store(location))
     host, port = broker_port.socket.getsockname()[:2]
     catalog = Catalog(metastore, instance=f"Server_{host}_{port}")
     _check_files(catalog, deep_store, settings.deep_store)
+    _close_folders(settings.deep_store, catalog)
     router = Router(catalog, broker=f"Broker_{host}_{port}", clock=clock)
-    limits = settings.limits
-    engine = _engine(settings, location, opened)
-    opened.callback(router.close)
-    router.start()
-    broker = Broker(
-        router, engine, clock=clock,
-        settings=BrokerSettings(max_rows=limits.query_rows, max_timeout_ms=limits.query_timeout_ms),
-    )  # fmt: skip
-    opened.callback(broker.close)
-    sources = Sources(settings.downloads, most_bytes=limits.upload_bytes)
+    sources = Sources(settings.downloads, most_bytes=settings.limits.upload_bytes)
+    broker = _open_broker(settings, clock, opened, router=router, location=location, sources=sources)
+    rules = ControllerSettings(rules=settings.rules, orphan_ms=settings.orphan_ms)
+    inspections = InspectionPool(rules.archive_limits)
+    opened.callback(inspections.close)
+    inspections.start()
     controller = Controller(
         catalog, deep_store, clock,
-        settings=ControllerSettings(rules=settings.rules, orphan_ms=settings.orphan_ms),
-        ask=lambda table: partial(broker.ask, table),
+        settings=rules,
+        inspect=inspections.inspect,
+        ask=broker.asking,
         fetch=sources.fetch,
         # The processes in which DuckDB runs can open nothing but the deep store.
-        check_uri=sources.check if settings.engine != "duckdb" else None,
+        canonical_uri=sources.canonical_uri if settings.engine != "duckdb" else None,
         wait=partial(_wait, stopping),
     )  # fmt: skip
     return Service(
@@ -149,14 +154,41 @@ def open_service(
         broker=broker,
         sources=sources,
         users=Authenticator(settings, clock),
-        rates=RateLimit(limits.requests_per_second, clock),
-        calls=Slots(_CALLS_AT_ONCE, "requests"),
-        queries=Slots(limits.concurrent_queries, "queries"),
+        bounds=open_bounds(settings, clock),
         metrics=Metrics(lambda: _figures(catalog, clock)),
         refused=RefusedCalls.open(metastore, clock, record=f"{gethostname()}_{port}"),
-        ends=EndJobs(),
-        started_at_ms=clock.elapsed_ms(),
+        ends=EndJobs(most=_ENDS_AT_ONCE, share=share_of_user(settings, _ENDS_AT_ONCE)),
+        started_at_ms=clock.monotonic_ms(),
     )
+
+
+def _open_broker(
+    settings: ServerSettings,
+    clock: Clock,
+    opened: ExitStack,
+    *,
+    router: Router,
+    location: StoreLocation,
+    sources: Sources,
+) -> Broker:
+    limits = settings.limits
+    # One for each query at a time, so that no statement of one user waits for those of another.
+    readers = StatementReaders(readers=limits.concurrent_queries + 1)
+    opened.callback(readers.close)
+    readers.start()
+    engine = _engine(settings, location, readers, sources, opened)
+    opened.callback(router.close)
+    router.start()
+    broker = Broker(
+        router, engine, readers=readers, clock=clock,
+        settings=BrokerSettings(
+            max_rows=limits.query_rows,
+            max_timeout_ms=limits.query_timeout_ms,
+            max_answer_bytes=limits.answer_bytes,
+        ),
+    )  # fmt: skip
+    opened.callback(broker.close)
+    return broker
 
 
 def _check_files(catalog: Catalog, deep_store: DeepStore, where: str) -> None:
@@ -179,16 +211,26 @@ def _check_files(catalog: Catalog, deep_store: DeepStore, where: str) -> None:
         )
 
 
-def _engine(settings: ServerSettings, location: StoreLocation, opened: ExitStack) -> Engine:
+def _engine(
+    settings: ServerSettings,
+    location: StoreLocation,
+    readers: StatementReaders,
+    sources: Sources,
+    opened: ExitStack,
+) -> Engine:
     """Who runs the queries: DuckDB in processes of ours, or Spark."""
     if settings.engine != "duckdb":
         # Loaded here because only this engine needs Spark.
         from holdfast.engines.spark.queries import SparkEngine
-        from holdfast.engines.spark.session import session_at
+        from holdfast.engines.spark.session import end_local_jvm, query_session
+        from holdfast.engines.spark.watched import WatchedSession
 
-        session = session_at("holdfast-broker", settings.engine)
-        opened.callback(session.stop)
-        return SparkEngine(session, open_store(location))
+        is_ours = settings.engine.startswith("local")
+        watched = WatchedSession(
+            partial(query_session, settings.engine), end=end_local_jvm if is_ours else None
+        )
+        opened.callback(watched.close)
+        return SparkEngine(watched, open_store(location), readers, canonical_uri=sources.canonical_uri)
     limits = settings.limits
     pool = WorkerPool(
         location,
@@ -196,6 +238,7 @@ def _engine(settings: ServerSettings, location: StoreLocation, opened: ExitStack
             workers=limits.concurrent_queries,
             memory_bytes=limits.query_memory_bytes,
             max_rows=limits.query_rows,
+            max_bytes=limits.answer_bytes,
         ),
     )
     opened.callback(pool.close)
@@ -244,15 +287,34 @@ def _bound(opened: ExitStack, settings: ServerSettings, name: str) -> Bound:
 
 
 def _make_folders(settings: ServerSettings) -> None:
-    """The folder of the embedded store; the deep store makes its own."""
+    """The folders of the embedded store and of the segments, closed to other users."""
+    folders = [] if "://" in settings.deep_store else [settings.deep_store]
     if settings.store.startswith("sqlite:///"):
-        folder = os.path.dirname(unquote(settings.store.removeprefix("sqlite:///")))
+        folders.append(os.path.dirname(unquote(settings.store.removeprefix("sqlite:///"))))
+    for folder in folders:
         try:
             os.makedirs(folder, mode=0o700, exist_ok=True)
         except OSError as error:
             raise StorageUnavailable(
-                "the folder of the store cannot be made", path=folder, cause=error.strerror
+                "a folder of the service cannot be made", path=folder, cause=error.strerror
             ) from error
+
+
+def _close_folders(deep_store: str, catalog: Catalog) -> None:
+    """Close a deep store that was there already to other users, as the service closes one that it makes."""
+    if "://" in deep_store or close_folder(deep_store, follows_link=True):
+        return
+    # A mount that belongs to another user: what is the service's in it is closed.
+    names = (*map(raw_name, catalog.tables()), DELETED, RUNS, META_FOLDER)
+    open_to_others = [name for name in names if not close_folder(os.path.join(deep_store, name))]
+    log.warning(
+        "service.deep_store_is_open",
+        extra={
+            "path": deep_store,
+            "folders": open_to_others,
+            "hint": "give it to the user of the service, or chmod it to 700",
+        },
+    )
 
 
 def _figures(catalog: Catalog, clock: Clock) -> Iterable[TableFigures]:

@@ -5,8 +5,10 @@ import binascii
 import hashlib
 import hmac
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from holdfast.config.server import User
 from holdfast.errors import InvalidOption
 
 _COST = 2**14
@@ -36,9 +38,9 @@ class SecretHash:
 
     def matches(self, secret: str) -> bool:
         """Takes tens of milliseconds, on purpose."""
-        return hmac.compare_digest(self._derived(secret), self.digest)
+        return hmac.compare_digest(self._derive(secret), self.digest)
 
-    def _derived(self, secret: str) -> bytes:
+    def _derive(self, secret: str) -> bytes:
         return hashlib.scrypt(
             secret.encode(errors="surrogatepass"), salt=self.salt, n=self.cost, r=self.blocks, p=self.lanes,
             maxmem=_MEMORY_MAX + 1024**2, dklen=len(self.digest),
@@ -48,7 +50,7 @@ class SecretHash:
 def hash_secret(secret: str, salt: bytes | None = None) -> SecretHash:
     salt = os.urandom(_SALT_BYTES) if salt is None else salt
     empty = SecretHash(_COST, _BLOCKS, _LANES, salt, bytes(32))
-    return SecretHash(_COST, _BLOCKS, _LANES, salt, empty._derived(secret))
+    return SecretHash(_COST, _BLOCKS, _LANES, salt, empty._derive(secret))
 
 
 def parse_hash(text: str, *, user: str) -> SecretHash:
@@ -65,6 +67,12 @@ def parse_hash(text: str, *, user: str) -> SecretHash:
     if 128 * cost * blocks * lanes > _MEMORY_MAX:
         raise InvalidOption("the hash of a secret is too costly to check", user=user)
     return SecretHash(cost, blocks, lanes, salt, digest)
+
+
+def check_hashes(users: Iterable[User]) -> None:
+    """Refuse a secret that is not a hash, as the service does when it starts."""
+    for user in users:
+        parse_hash(user.secret_hash, user=user.name)
 
 
 def _not_a_hash(user: str) -> InvalidOption:

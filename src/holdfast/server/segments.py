@@ -1,18 +1,17 @@
 """Routes of segments: listing, metadata, download, delete. Uploads have a module of their own."""
 
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 from holdfast.config.server import Role
 from holdfast.errors import InvalidRequest
 from holdfast.format.segments import Creation, SegmentDescription, segment_record
 from holdfast.format.znode import decode_record
 from holdfast.model.segment import Segment
-from holdfast.push.archives import pack_segment
-from holdfast.push.paths import external_view_path
-from holdfast.push.segments import column_descriptions
+from holdfast.push.segments.column_ranges import column_descriptions
+from holdfast.push.state.records import external_view_path
+from holdfast.push.uploads.archives import archive_pieces
 from holdfast.server.auth import Access
 from holdfast.server.endpoints import (
     COMMON,
@@ -33,7 +32,6 @@ from holdfast.server.shapes import OBJECT, STATUS, status
 from holdfast.server.table_names import offline_name
 from holdfast.server.tables import RETENTION, retention_ms
 
-_SPOOLED_BYTES = 16 * 1024 * 1024
 _CHUNK = 1024 * 1024
 
 
@@ -98,13 +96,14 @@ def download(service: Service, call: Call) -> Reply:
         source = service.deep_store.open(segment.uri)
     except FileNotFoundError as error:
         raise _not_found(segment.name) from error
-    archive = source if segment.is_opaque else _packed(service, call, segment, source)
-    return Reply(chunks=_chunks(archive), media_type="application/octet-stream")
+    # Made while it is sent: what waited on disk for its client would take room that no budget counts.
+    pieces = _closing(source, _chunks(source)) if segment.is_opaque else _pack(service, call, segment, source)
+    return Reply(chunks=pieces, media_type="application/octet-stream")
 
 
 def delete_segment(service: Service, call: Call) -> Reply:
-    return _deleted(
-        service, call, offline_name(call.table, None), (call.needed("segment"),), "Segment deleted"
+    return _delete(
+        service, call, offline_name(call.table, None), (call.require_text("segment"),), "Segment deleted"
     )
 
 
@@ -112,7 +111,7 @@ def delete_segments(service: Service, call: Call) -> Reply:
     table = offline_name(call.table, call.kind(is_needed=True))
     named = tuple(name for name in call.texts("segments") if name.strip())
     names = named or service.controller.views.select(table)
-    return _deleted(service, call, table, names, f"{len(names)} segments deleted")
+    return _delete(service, call, table, names, f"{len(names)} segments deleted")
 
 
 def delete_chosen(service: Service, call: Call) -> Reply:
@@ -129,16 +128,16 @@ def delete_chosen(service: Service, call: Call) -> Reply:
         exclude_replaced=call.flag("excludeReplacedSegments"),
         exclude_overlapping=call.flag("excludeOverlapping"),
     )
-    return _deleted(service, call, table, names, f"{len(names)} segments deleted")
+    return _delete(service, call, table, names, f"{len(names)} segments deleted")
 
 
 def delete_listed(service: Service, call: Call) -> Reply:
     names = tuple(call.read(list[str]))
     table = offline_name(call.table, call.kind())
-    return _deleted(service, call, table, names, f"{len(names)} segments deleted")
+    return _delete(service, call, table, names, f"{len(names)} segments deleted")
 
 
-def _deleted(service: Service, call: Call, table: str, names: tuple[str, ...], text: str) -> Reply:
+def _delete(service: Service, call: Call, table: str, names: tuple[str, ...], text: str) -> Reply:
     kept_ms = retention_ms(call)
     if names:
         by = service.caller(call, table)
@@ -148,7 +147,7 @@ def _deleted(service: Service, call: Call, table: str, names: tuple[str, ...], t
 
 def _segment(service: Service, call: Call) -> Segment:
     table = offline_name(call.table, call.kind())
-    name = call.needed("segment")
+    name = call.require_text("segment")
     found = service.catalog.segment(table, name)
     if found is None:
         service.catalog.table(table)
@@ -175,7 +174,7 @@ def _flat(segment: Segment) -> dict[str, Any]:
     return {**record.simple, **{key: dict(value) for key, value in record.maps.items()}}
 
 
-def _packed(service: Service, call: Call, segment: Segment, source: BinaryIO) -> BinaryIO:
+def _pack(service: Service, call: Call, segment: Segment, source: BinaryIO) -> Iterator[bytes]:
     table = offline_name(call.table, call.kind())
     schema = service.catalog.schema_of(table)
     description = SegmentDescription(
@@ -187,18 +186,18 @@ def _packed(service: Service, call: Call, segment: Segment, source: BinaryIO) ->
         end_ms=segment.end_ms,
         columns=column_descriptions(schema, segment.columns),
     )
-    spool = cast("BinaryIO", tempfile.SpooledTemporaryFile(max_size=_SPOOLED_BYTES))  # noqa: SIM115
     creation = Creation(segment.crc, segment.created_ms)
-    with source:
-        pack_segment(spool, description, creation, source, size_bytes=segment.size_bytes)
-    spool.seek(0)
-    return spool
+    return _closing(source, archive_pieces(description, creation, source, size_bytes=segment.size_bytes))
 
 
-def _chunks(archive: BinaryIO) -> Iterator[bytes]:
-    with closing(archive):
-        while chunk := archive.read(_CHUNK):
-            yield chunk
+def _closing(source: BinaryIO, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    with closing(source):
+        yield from pieces
+
+
+def _chunks(source: BinaryIO) -> Iterator[bytes]:
+    while chunk := source.read(_CHUNK):
+        yield chunk
 
 
 def _not_found(name: str) -> InvalidRequest:
@@ -253,7 +252,7 @@ ENDPOINTS = (
     ),
     Endpoint(
         method="GET", path="/segments/{table}/{segment}", name="DownloadSegment", access=Access(Role.READ),
-        handle=download, about="A segment as a tar.gz, as Pinot packs it.",
+        handle=download, is_download=True, about="A segment as a tar.gz, as Pinot packs it.",
         parameters=(*COMMON, _SEGMENT),
         answer=Answer(about="The archive.", schema={"type": "string", "format": "binary"},
                       media_type="application/octet-stream"),
@@ -287,6 +286,6 @@ ENDPOINTS = (
         method="POST", path="/segments/{table}/delete", name="DeleteListedSegments",
         access=Access(Role.OPERATE), handle=delete_listed, about="Delete the segments in the body.",
         parameters=(*COMMON, PRECISE_HEADER, RETENTION), body=BodyKind.JSON, body_type=list[str],
-        body_about="Names.", answer=_DELETED, refusals=_LOCKED,
+        has_list=True, body_about="Names.", answer=_DELETED, refusals=_LOCKED,
     ),
 )  # fmt: skip

@@ -4,16 +4,16 @@ from dataclasses import dataclass
 
 from holdfast.clock import Clock
 from holdfast.config.server import Role, ServerSettings
-from holdfast.push.broker import Broker
-from holdfast.push.catalog import Catalog
+from holdfast.push.calls import Caller
 from holdfast.push.controller import Controller
-from holdfast.push.deep_store import DeepStore
+from holdfast.push.queries.broker import Broker
 from holdfast.push.refused_calls import RefusedCalls
-from holdfast.push.reports import Caller
+from holdfast.push.segments.deep_store import DeepStore
+from holdfast.push.state.catalog import Catalog
 from holdfast.server.auth import Authenticator
 from holdfast.server.end_jobs import EndJobs
 from holdfast.server.endpoints import Call
-from holdfast.server.limits import RateLimit, Slots
+from holdfast.server.limits import Bounds
 from holdfast.server.metrics import Metrics
 from holdfast.server.sources import Sources
 
@@ -28,9 +28,7 @@ class Service:
     broker: Broker
     sources: Sources
     users: Authenticator
-    rates: RateLimit
-    calls: Slots
-    queries: Slots
+    bounds: Bounds
     metrics: Metrics
     refused: RefusedCalls
     ends: EndJobs

@@ -4,7 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.model.lineage import LineageEntry
-from holdfast.push.reports import Changes, Preflight, Switched
+from holdfast.push.calls import (
+    Changes,
+    Preflight,
+    PublishResult,
+)
 from holdfast.server.endpoints import Reply
 
 STATUS: Mapping[str, Any] = {
@@ -46,7 +50,7 @@ def changes_document(changes: Changes) -> dict[str, Any]:
     }
 
 
-def switched_document(switched: Switched, *, is_dry_run: bool) -> dict[str, Any]:
+def publish_document(switched: PublishResult, *, is_dry_run: bool) -> dict[str, Any]:
     return {
         "dryRun": is_dry_run,
         "segmentLineageEntryIds": list(switched.entry_ids),
@@ -68,6 +72,6 @@ def preflight_document(preflight: Preflight) -> dict[str, Any]:
     }
 
 
-def published(switched: Switched, document: dict[str, Any] | None = None) -> Reply:
+def with_epoch(switched: PublishResult, document: dict[str, Any] | None = None) -> Reply:
     """An answer that says, in its header, which epoch queries see now."""
     return Reply(document=document, headers={_EPOCH_HEADER: str(switched.epoch)})

@@ -2,7 +2,7 @@
 
 from holdfast.config.server import Role
 from holdfast.errors import InvalidRequest
-from holdfast.push.rules import Target
+from holdfast.push.calls import RollbackTarget
 from holdfast.server.auth import Access
 from holdfast.server.endpoints import (
     COMMON,
@@ -19,13 +19,13 @@ from holdfast.server.endpoints import (
     Reply,
 )
 from holdfast.server.service import Service
-from holdfast.server.shapes import OBJECT, published, switched_document
+from holdfast.server.shapes import OBJECT, publish_document, with_epoch
 from holdfast.server.table_names import offline_name
 
 
 def rollback(service: Service, call: Call) -> Reply:
     table = offline_name(call.table, call.kind())
-    target = Target(
+    target = RollbackTarget(
         steps=call.whole("steps"),
         entry_id=call.text("toEntryId"),
         epoch=call.whole("toEpoch"),
@@ -37,16 +37,16 @@ def rollback(service: Service, call: Call) -> Reply:
         )
     is_dry_run = call.flag("dryRun")
     switched = service.controller.rollback(table, target, dry_run=is_dry_run, by=service.caller(call, table))
-    return published(switched, switched_document(switched, is_dry_run=is_dry_run))
+    return with_epoch(switched, publish_document(switched, is_dry_run=is_dry_run))
 
 
 def redo(service: Service, call: Call) -> Reply:
     table = offline_name(call.table, call.kind())
     is_dry_run = call.flag("dryRun")
     switched = service.controller.redo(
-        table, call.needed("entryId"), dry_run=is_dry_run, by=service.caller(call, table)
+        table, call.require_text("entryId"), dry_run=is_dry_run, by=service.caller(call, table)
     )
-    return published(switched, switched_document(switched, is_dry_run=is_dry_run))
+    return with_epoch(switched, publish_document(switched, is_dry_run=is_dry_run))
 
 
 def snapshots(service: Service, call: Call) -> Reply:

@@ -25,9 +25,18 @@ def type_of(table: str) -> str | None:
     return next((kind for kind in TYPES if table.endswith(f"_{kind}")), None)
 
 
-def qualified(table: str, database: str | None) -> str:
+def qualify(table: str, database: str | None) -> str:
     """The name in its database, checked. The type, if there is one, stays."""
     check_table_name(table)
+    for name in filter(None, (database, table.partition(".")[0] if "." in table else "")):
+        if name.lower() == _NO_DATABASE and name != _NO_DATABASE:
+            # Queries do not look at the case, and would read a table without a database.
+            raise InvalidRequest(
+                "the database that means none is written in small letters",
+                database=name,
+                code="INVALID_TABLE_NAME",
+                hint=f"write {_NO_DATABASE}",
+            )
     if not database or database == _NO_DATABASE:
         return table.removeprefix(f"{_NO_DATABASE}.")
     if "." in database:

@@ -2,14 +2,15 @@
 
 from typing import Any
 
-from holdfast.config.push import parse_period_ms, parse_table, raw_name, unrecognized_properties
+from holdfast.config.push import parse_table, raw_name, unknown_sections
 from holdfast.config.push_schema import parse_schema
 from holdfast.config.server import Role
+from holdfast.config.values import parse_period_ms
 from holdfast.errors import Conflict, InvalidRequest
 from holdfast.format.znode import decode_record
 from holdfast.model.lineage import visible
 from holdfast.model.segment import Segment
-from holdfast.push.paths import external_view_path
+from holdfast.push.state.records import external_view_path
 from holdfast.server.auth import Access, On
 from holdfast.server.endpoints import (
     COMMON,
@@ -28,8 +29,8 @@ from holdfast.server.endpoints import (
     path_parameter,
 )
 from holdfast.server.service import Service
-from holdfast.server.shapes import OBJECT, STATUS, TEXTS, status, switched_document
-from holdfast.server.table_names import offline_name, qualified
+from holdfast.server.shapes import OBJECT, STATUS, TEXTS, publish_document, status
+from holdfast.server.table_names import offline_name, qualify
 
 _OFFLINE = "OFFLINE"
 
@@ -38,7 +39,7 @@ def list_tables(service: Service, call: Call) -> Reply:
     if call.kind() == "REALTIME":
         return Reply(document={"tables": []})
     names = {raw_name(table) for table in service.catalog.tables()}
-    return Reply(document={"tables": sorted(name for name in names if call.may(Role.READ, name))})
+    return Reply(document={"tables": sorted(name for name in names if call.principal.may(Role.READ, name))})
 
 
 def table_config(service: Service, call: Call) -> Reply:
@@ -53,7 +54,7 @@ def create_table(service: Service, call: Call) -> Reply:
     service.controller.tables.create(config, by=service.caller(call, table))
     return Reply(
         document={
-            "unrecognizedProperties": unrecognized_properties(config),
+            "unrecognizedProperties": unknown_sections(config),
             **status(f"Table {table} successfully added"),
         }
     )
@@ -69,7 +70,7 @@ def update_table(service: Service, call: Call) -> Reply:
     service.controller.tables.update(config, by=service.caller(call, table))
     return Reply(
         document={
-            "unrecognizedProperties": unrecognized_properties(config),
+            "unrecognizedProperties": unknown_sections(config),
             **status(f"Table config updated for {raw_name(table)}"),
         }
     )
@@ -82,7 +83,7 @@ def validate_table(service: Service, call: Call) -> Reply:
     return Reply(
         document={
             _OFFLINE: dict(parsed.raw),
-            "unrecognizedProperties": unrecognized_properties(config),
+            "unrecognizedProperties": unknown_sections(config),
             "warnings": list(parsed.warnings),
         }
     )
@@ -109,7 +110,7 @@ def table_schema(service: Service, call: Call) -> Reply:
 
 
 def list_schemas(service: Service, call: Call) -> Reply:
-    return Reply(document=[name for name in service.catalog.schemas() if call.may(Role.READ, name)])
+    return Reply(document=[name for name in service.catalog.schemas() if call.principal.may(Role.READ, name)])
 
 
 def show_schema(service: Service, call: Call) -> Reply:
@@ -194,14 +195,14 @@ def retention_ms(call: Call) -> int | None:
 
 def consistent_push(service: Service, call: Call) -> Reply:
     table = offline_name(call.table, call.kind())
-    call.needed("enabled")
+    call.require_text("enabled")
     is_enabled = call.flag("enabled")
     switched = service.controller.set_consistent_push(
         table, enabled=is_enabled, by=service.caller(call, table)
     )
     document: dict[str, Any] = {"consistentDataPush": is_enabled}
     if switched is not None:
-        document |= switched_document(switched, is_dry_run=False)
+        document |= publish_document(switched, is_dry_run=False)
     return Reply(document=document)
 
 
@@ -222,7 +223,7 @@ def _config(call: Call) -> dict[str, Any]:
     config = call.read(dict[str, Any])
     name = config.get("tableName")
     if isinstance(name, str):
-        config["tableName"] = qualified(name, call.database)
+        config["tableName"] = qualify(name, call.database)
     return config
 
 
@@ -230,7 +231,7 @@ def _schema(call: Call) -> dict[str, Any]:
     schema = call.read(dict[str, Any])
     name = schema.get("schemaName")
     if isinstance(name, str):
-        schema["schemaName"] = qualified(name, call.database)
+        schema["schemaName"] = qualify(name, call.database)
     return schema
 
 

@@ -19,7 +19,7 @@ from holdfast.server.endpoints import (
 )
 from holdfast.server.service import Service
 from holdfast.server.shapes import OBJECT, TEXTS, changes_document
-from holdfast.server.table_names import offline_name, qualified
+from holdfast.server.table_names import offline_name, qualify, raw_name
 
 RETENTION = "RetentionManager"
 _TEXT: dict[str, Any] = {"type": "string"}
@@ -28,13 +28,17 @@ _REFUSED_MAX = 1000
 
 
 def health(service: Service, _call: Call) -> Reply:
-    is_well = service.catalog.metastore.is_connected()
-    return Reply(text="OK" if is_well else "the store is not connected", status=200 if is_well else 503,
-                 media_type="text/plain")  # fmt: skip
+    if not service.catalog.metastore.is_connected():
+        trouble = "the store is not connected"
+    elif not service.broker.is_well():
+        trouble = "the query engine does not answer"
+    else:
+        trouble = ""
+    return Reply(text=trouble or "OK", status=503 if trouble else 200, media_type="text/plain")
 
 
 def uptime(service: Service, _call: Call) -> Reply:
-    seconds = (service.clock.elapsed_ms() - service.started_at_ms) // 1000
+    seconds = (service.clock.monotonic_ms() - service.started_at_ms) // 1000
     return Reply(text=str(seconds), media_type="text/plain")
 
 
@@ -53,7 +57,7 @@ def verify(service: Service, call: Call) -> Reply:
     name = call.text("tableName")
     if name is None:
         return Reply(document=principal.may_everywhere(role))
-    return Reply(document=principal.may(role, qualified(name, call.database)))
+    return Reply(document=principal.may(role, raw_name(qualify(name, call.database))))
 
 
 def task_names(_service: Service, _call: Call) -> Reply:
@@ -61,7 +65,7 @@ def task_names(_service: Service, _call: Call) -> Reply:
 
 
 def run_task(service: Service, call: Call) -> Reply:
-    if call.needed("taskname") != RETENTION:
+    if call.require_text("taskname") != RETENTION:
         raise InvalidRequest("there is no such task", parameter="taskname", code="TASK_NOT_FOUND")
     name = call.text("tableName")
     if name is None and call.flag("dryRun"):
@@ -71,7 +75,7 @@ def run_task(service: Service, call: Call) -> Reply:
     if name is None:
         reports = service.controller.upkeep.run_retention_now(by=service.caller(call, ""))
     else:
-        table = offline_name(qualified(name, call.database), call.kind())
+        table = offline_name(qualify(name, call.database), call.kind())
         reports = (
             service.controller.upkeep.run_retention(
                 table, dry_run=call.flag("dryRun"), by=service.caller(call, table)
@@ -96,7 +100,7 @@ def run_task(service: Service, call: Call) -> Reply:
     )
 
 
-def refused_calls(service: Service, call: Call) -> Reply:
+def list_refused_calls(service: Service, call: Call) -> Reply:
     limit = call.whole("limit")
     found = service.refused.newest(_REFUSED if limit is None else max(0, min(limit, _REFUSED_MAX)))
     return Reply(document={"calls": [msgspec.to_builtins(one) for one in found]})
@@ -117,6 +121,7 @@ _NO_TABLE = {404: "The table is not known.", 409: "Somebody else was faster."}
 
 HEALTH = Endpoint(
     method="GET", path="/health", name="GetHealth", access=OPEN, handle=health, about="Whether it serves.",
+    is_immediate=True,
     answer=Answer(about="It does.", schema=_TEXT, media_type="text/plain"),
 )  # fmt: skip
 UPTIME = Endpoint(
@@ -135,7 +140,7 @@ ENDPOINTS = (
     METRICS,
     Endpoint(
         method="GET", path="/refusedCalls", name="GetRefusedCalls", access=Access(Role.ADMIN, On.EVERY),
-        handle=refused_calls, about="Who tried to change what and was refused, newest first.",
+        handle=list_refused_calls, about="Who tried to change what and was refused, newest first.",
         parameters=(
             Parameter("limit", "At most so many, 100 by default, 1000 at most.", kind="integer"),
         ),
@@ -163,12 +168,6 @@ ENDPOINTS = (
     Endpoint(
         method="POST", path="/periodictask/run", name="RunPeriodicTask",
         access=Access(Role.OPERATE, On.QUERY_OR_EVERY), handle=run_task, about="Run a task now.",
-        parameters=_RUN_PARAMETERS, answer=_RAN, refusals=_NO_TABLE,
-    ),
-    Endpoint(
-        method="GET", path="/periodictask/run", name="RunPeriodicTaskByGet",
-        access=Access(Role.OPERATE, On.QUERY_OR_EVERY), handle=run_task,
-        about="Run a task now, as Pinot has it.",
         parameters=_RUN_PARAMETERS, answer=_RAN, refusals=_NO_TABLE,
     ),
 )  # fmt: skip

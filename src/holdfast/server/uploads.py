@@ -4,7 +4,10 @@ import msgspec
 
 from holdfast.config.server import Role
 from holdfast.errors import InvalidRequest
-from holdfast.push.reports import Uploaded, UploadOptions
+from holdfast.push.calls import (
+    Uploaded,
+    UploadOptions,
+)
 from holdfast.server.auth import Access, On
 from holdfast.server.endpoints import (
     DATABASE_HEADER,
@@ -24,7 +27,7 @@ from holdfast.server.endpoints import (
 )
 from holdfast.server.service import Service
 from holdfast.server.shapes import OBJECT, STATUS, status
-from holdfast.server.table_names import offline_name, parse_type, qualified
+from holdfast.server.table_names import offline_name, parse_type, qualify
 
 
 class Modifier(msgspec.Struct, rename="camel", frozen=True):
@@ -38,18 +41,19 @@ def upload(service: Service, call: Call) -> Reply:
     table = _table(call)
     match (call.text("UPLOAD_TYPE") or "SEGMENT").strip().upper():
         case "SEGMENT":
-            sent = _sent(call)
-            uploaded = service.controller.intake.upload_file(
+            sent = _form_file(call)
+            uploaded = service.controller.uploads.upload_file(
                 table,
                 sent.path,
                 name=_segment_name(sent),
                 options=_options(call),
                 by=service.caller(call, table),
+                take=call.take,
             )
         case "URI":
-            uploaded = _fetched(service, call, table)
+            uploaded = _fetch(service, call, table)
         case "METADATA":
-            uploaded = _described(service, call, table)
+            uploaded = _register_metadata(service, call, table)
         case kind:
             raise InvalidRequest(
                 "not an upload type", header="UPLOAD_TYPE", value=kind[:40], code="PARAMETER_INVALID"
@@ -60,47 +64,54 @@ def upload(service: Service, call: Call) -> Reply:
 def upload_batch(service: Service, call: Call) -> Reply:
     if (call.text("UPLOAD_TYPE") or "METADATA").strip().upper() != "METADATA":
         raise InvalidRequest("a batch holds metadata only", header="UPLOAD_TYPE", code="PARAMETER_INVALID")
-    call.needed("tableType")
+    call.require_text("tableType")
     table = _table(call)
-    uploaded = service.controller.intake.upload_batch(
+    uploaded = service.controller.uploads.upload_batch(
         table,
-        _sent(call).path,
+        _form_file(call).path,
         copy=call.flag("COPY_SEGMENT_TO_DEEP_STORE"),
         options=_options(call),
         by=service.caller(call, table),
+        take=call.take,
     )
     return _reply(uploaded)
 
 
-def _fetched(service: Service, call: Call, table: str) -> Uploaded:
-    uri = call.needed("DOWNLOAD_URI")
+def _fetch(service: Service, call: Call, table: str) -> Uploaded:
+    uri = call.require_text("DOWNLOAD_URI")
     assert call.folder is not None, "an upload has a folder"
     file = call.folder / "fetched"
-    service.sources.fetch(uri, file)
-    return service.controller.intake.upload_file(
-        table, file, source_uri=uri, options=_options(call), by=service.caller(call, table)
+    service.sources.fetch(uri, file, call.take)
+    return service.controller.uploads.upload_file(
+        table,
+        file,
+        source_uri=uri,
+        options=_options(call),
+        by=service.caller(call, table),
+        take=call.take,
     )
 
 
-def _described(service: Service, call: Call, table: str) -> Uploaded:
-    uri = call.needed("DOWNLOAD_URI")
-    return service.controller.intake.upload_metadata(
+def _register_metadata(service: Service, call: Call, table: str) -> Uploaded:
+    uri = call.require_text("DOWNLOAD_URI")
+    return service.controller.uploads.upload_metadata(
         table,
-        _sent(call).path,
+        _form_file(call).path,
         uri,
         copy=call.flag("COPY_SEGMENT_TO_DEEP_STORE"),
         options=_options(call),
         by=service.caller(call, table),
+        take=call.take,
     )
 
 
 def _table(call: Call) -> str:
-    name = qualified(call.needed("tableName").strip(), call.database)
+    name = qualify(call.require_text("tableName").strip(), call.database)
     kind = call.text("tableType")
     return offline_name(name, None if kind is None else parse_type(kind))
 
 
-def _sent(call: Call) -> Upload:
+def _form_file(call: Call) -> Upload:
     if call.upload is None:
         raise InvalidRequest(
             "the form with the segment is missing", code="FORM_INVALID", hint="send multipart/form-data"
@@ -206,7 +217,7 @@ ENDPOINTS = (
         method="POST", path="/segments/{table}/discardFiles", name="DiscardFiles", access=Access(Role.WRITE),
         handle=discard, about="Remove files that were built in the deep store and became no segment.",
         parameters=(TABLE, TYPE, DATABASE_HEADER, PRECISE_HEADER),
-        body=BodyKind.JSON, body_type=DiscardBody, body_about="The files.",
+        body=BodyKind.JSON, body_type=DiscardBody, has_list=True, body_about="The files.",
         answer=Answer(about="Which went.", schema=OBJECT), refusals=NO_TABLE,
     ),
     _upload("/v2/segments", "UploadSegment"),

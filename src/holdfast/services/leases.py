@@ -3,7 +3,10 @@
     file ─► notices, ledger, files looked at ─► held, renewed ─► file deleted          or it expires
 
 A lease is a small file that says who holds which commit. Its age is measured
-on storage's clock, so a reader that dies protects nothing for long.
+on storage's clock, so a reader that dies protects nothing for long. It carries
+a digest: one that was changed may hold anything, so whoever would delete files
+or take commits back is refused until it is whole again or gone. A reader that
+lives writes it anew when it renews it.
 
 A clean looks for leases after its CLEAN is in the ledger, and a lease looks
 into the ledger after its file is there. So one of the two sees the other: the
@@ -15,8 +18,9 @@ slot of the ledger: whoever put it up has to decide anew, and sees the lease.
 """
 
 import datetime as dt
+import hashlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -41,15 +45,15 @@ from holdfast.host import Owner
 from holdfast.model.instant import Action, Instant, InstantTime, end_of, instant_time, just_before
 from holdfast.model.names import LEASE_FOLDER
 from holdfast.read.snapshot import Moment
-from holdfast.services.clean_planner import serving_files
+from holdfast.services.clean.policy import serving_files
 from holdfast.services.targets import commit_at
 from holdfast.storage.store import Store, StoredFile
-from holdfast.table.clean_plans import doomed_file
+from holdfast.table.clean_plans import find_doomed_file
 from holdfast.table.opened import OpenTable
-from holdfast.table.pending_services import pending_services
-from holdfast.table.slices import are_logs, file_slices
-from holdfast.table.steady import read_steadily, timeline_and_ledger
-from holdfast.table.view import load_view
+from holdfast.table.pending import pending_services
+from holdfast.table.settled import await_settled, await_settled_commit
+from holdfast.table.stable_read import read_stable, timeline_and_ledger
+from holdfast.table.view import has_logs, load_view, with_logs
 from holdfast.timeline.ledger import Decision, LedgerState
 from holdfast.timeline.timeline import Timeline
 
@@ -66,7 +70,7 @@ _GRACE_MS = 1_000
 _ATTEMPTS = 5
 
 
-class _Stored(msgspec.Struct, frozen=True, kw_only=True):
+class _LeaseFile(msgspec.Struct, frozen=True, kw_only=True):
     """The content of a lease file; the file's age is what counts."""
 
     owner: str
@@ -76,6 +80,8 @@ class _Stored(msgspec.Struct, frozen=True, kw_only=True):
     process: Owner
     began_ms: int
     """For people. Never compared."""
+    digest: str = ""
+    """Of all the rest and of the lease's own name; empty in files of earlier releases."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +102,7 @@ class LeaseStatus:
 class Lease:
     """A snapshot that is held. Made by `lease`."""
 
-    def __init__(self, table: OpenTable, stored: _Stored) -> None:
+    def __init__(self, table: OpenTable, stored: _LeaseFile) -> None:
         self.id = table.clock.unique()
         self.owner = stored.owner
         self.instant = stored.instant
@@ -104,7 +110,7 @@ class Lease:
         self.ttl = dt.timedelta(milliseconds=stored.ttl_ms)
         self._store = table.store
         self._clock = table.clock
-        self._content = msgspec.json.encode(stored)
+        self._content = _encode(self.id, stored)
         self._ttl_ms = stored.ttl_ms
         self._renewed_ms = 0
         self._timer: Timer | None = None
@@ -115,7 +121,7 @@ class Lease:
     @property
     def is_expired(self) -> bool:
         """Whether it could not be renewed in time, so that the files may be gone. It never comes back."""
-        return self._clock.elapsed_ms() - self._renewed_ms > self._ttl_ms
+        return self._clock.monotonic_ms() - self._renewed_ms > self._ttl_ms
 
     @property
     def _path(self) -> str:
@@ -129,13 +135,16 @@ class Lease:
 
     def _renew(self) -> None:
         if self.is_expired:
-            log.warning("lease.expired", extra={"instant": self.instant, "owner": self.owner})
+            log.warning(
+                "lease.expired",
+                extra={"table": self._store.uri(""), "instant": self.instant, "owner": self.owner},
+            )
         else:
             self._put()
 
     def _put(self) -> None:
         # Counted from before the file is there, so that nobody takes it for expired sooner than we do.
-        began_ms = self._clock.elapsed_ms()
+        began_ms = self._clock.monotonic_ms()
         self._store.put(self._path, self._content)
         self._renewed_ms = began_ms
 
@@ -146,22 +155,26 @@ class Lease:
         try:
             self._store.delete(self._path)
         except StorageUnavailable as error:
-            log.warning("lease.not_deleted", extra={"instant": self.instant, "cause": str(error)})
+            log.warning(
+                "lease.not_deleted",
+                extra={"table": self._store.uri(""), "instant": self.instant, "cause": str(error)},
+            )
 
 
 @contextmanager
 def lease(
     table: OpenTable, owner: str, ttl: dt.timedelta | float, *, as_of: Moment | None = None
 ) -> Iterator[Lease]:
-    """Hold the snapshot of a commit, by default the newest, while the block runs.
+    """Hold the snapshot of a commit while the block runs, by default the newest that stays as it is.
 
     It is renewed in the background. `ttl`, in seconds if it is a number, is how
     long it outlives a reader that dies. `SnapshotExpired` if files of the
-    snapshot are gone or are about to go.
+    snapshot are gone or are about to go, `WriterActive` if an older write is
+    not decided yet, after waiting for it.
     """
     if not owner:
         raise InvalidRequest("a lease needs an owner", hint="say who reads, for those who wait for it")
-    held = _granted(table, owner, _milliseconds(ttl), as_of)
+    held = _grant(table, owner, _milliseconds(ttl), as_of)
     try:
         yield held
     finally:
@@ -169,15 +182,21 @@ def lease(
 
 
 def leases(table: OpenTable) -> list[LeaseStatus]:
-    """Every lease, oldest commit first. Changes nothing.
+    """Every lease, oldest commit first. Changes nothing. `TableDamaged` if one cannot be read.
 
     For people: ages are measured on this machine's clock.
     """
-    files = _files(table.store, _LEASE)
-    return _statuses(table.store, files, now_ms=table.clock.now_ms())
+    found = _read(table.store, _files(table.store, _LEASE))
+    return _statuses(found, now_ms=table.clock.now_ms())
 
 
-def leased_instants(table: OpenTable) -> tuple[InstantTime, ...]:
+def readable_leases(table: OpenTable) -> tuple[list[LeaseStatus], list[TableDamaged]]:
+    """As `leases`, and in place of those that cannot be read what is wrong with each."""
+    found, damaged = _read_each(table.store, _files(table.store, _LEASE))
+    return _statuses(found, now_ms=table.clock.now_ms()), damaged
+
+
+def instants_under_lease(table: OpenTable) -> tuple[InstantTime, ...]:
     """What leases hold: of each file group, the newest version as of each of these times."""
     return tuple(sorted({pin for _, stored in _live(table) for pin in stored.pins}))
 
@@ -203,21 +222,29 @@ def append_taking_back(table: OpenTable, decide: Callable[[LedgerState], Decisio
     """
     notices: list[str] = []
 
-    def announced(state: LedgerState) -> Decision | None:
+    def announce_and_decide(state: LedgerState) -> Decision | None:
         notices.append(f"{LEASE_FOLDER}/{table.clock.unique()}{_NOTICE}")
         table.store.put(notices[-1], b"")
         return decide(state)
 
     try:
-        state = table.ledger.append(announced)
+        state = table.ledger.append(announce_and_decide)
     except (OutcomeUnknown, StorageUnavailable):
         # The decision may take effect yet. The notices stay until a lease has won a slot.
         raise
     except HoldfastError:
-        table.store.delete_all(notices)
+        _remove_notices(table, notices)
         raise
-    table.store.delete_all(notices)
+    _remove_notices(table, notices)
     return state
+
+
+def _remove_notices(table: OpenTable, notices: list[str]) -> None:
+    """One that stays costs the next lease a slot, and goes then."""
+    try:
+        table.store.delete_all(notices)
+    except StorageUnavailable as error:
+        log.warning("lease.notice_not_deleted", extra={"table": table.store.uri(""), "cause": str(error)})
 
 
 def _milliseconds(ttl: dt.timedelta | float) -> int:
@@ -233,26 +260,23 @@ def _milliseconds(ttl: dt.timedelta | float) -> int:
     return ttl_ms
 
 
-def _granted(table: OpenTable, owner: str, ttl_ms: int, as_of: Moment | None) -> Lease:
+def _grant(table: OpenTable, owner: str, ttl_ms: int, as_of: Moment | None) -> Lease:
     for _ in range(_ATTEMPTS - 1):
         try:
-            return _asked(table, owner, ttl_ms, as_of)
+            return _try_grant(table, owner, ttl_ms, as_of)
         except (SnapshotExpired, UnknownInstant):
             # What was the newest commit is cleaned or taken back by now.
             if as_of is not None:
                 raise
-    return _asked(table, owner, ttl_ms, as_of)
+    return _try_grant(table, owner, ttl_ms, as_of)
 
 
-def _asked(table: OpenTable, owner: str, ttl_ms: int, as_of: Moment | None) -> Lease:
-    timeline, state = timeline_and_ledger(table)
-    commit = timeline.last_commit if as_of is None else commit_at(timeline, as_of)
-    if commit is None:
-        raise Refused("there is no commit to hold", table=table.settings.name)
-    stored = _Stored(
+def _try_grant(table: OpenTable, owner: str, ttl_ms: int, as_of: Moment | None) -> Lease:
+    commit, timeline = _commit_to_hold(table, as_of)
+    stored = _LeaseFile(
         owner=owner,
         instant=commit.time,
-        pins=_pins(commit, timeline, state),
+        pins=_pins(commit, timeline),
         ttl_ms=ttl_ms,
         process=table.host.owner(table.clock.unique()),
         began_ms=table.clock.now_ms(),
@@ -268,26 +292,36 @@ def _asked(table: OpenTable, owner: str, ttl_ms: int, as_of: Moment | None) -> L
     return held
 
 
-def _pins(commit: Instant, timeline: Timeline, state: LedgerState) -> tuple[InstantTime, ...]:
-    """The commit, and the moment before each older write or compaction that readers may yet come to see.
+def _commit_to_hold(table: OpenTable, as_of: Moment | None) -> tuple[Instant, Timeline]:
+    """The commit whose snapshot is held, which does not change any more, and a timeline that shows it."""
+    if as_of is not None:
+        timeline = await_settled(table, lambda now: commit_at(table, now, as_of).time)
+        return commit_at(table, timeline, as_of), timeline
+    settled = await_settled_commit(table)
+    if settled.commit is None:
+        raise Refused("there is no commit to hold", table=table.settings.name)
+    return settled.commit, settled.timeline
 
-    Such a write replaces versions that the snapshot consists of now, and is
-    older than the commit, so as of the commit they would not be the newest.
+
+def _pins(commit: Instant, timeline: Timeline) -> tuple[InstantTime, ...]:
+    """The commit, and the moment before each older compaction or clustering that is not finished.
+
+    It replaces versions that the snapshot consists of now, though no rows, and
+    is older than the commit, so as of the commit they would not be the newest.
+    Every other older write is decided.
     """
-    shown = {other.time for other in timeline.completed_commits}
     compactions = {i.time for i in timeline.instants if i.action is Action.COMPACTION and not i.is_completed}
-    unseen = {i.time for i in timeline.pending_writes} | compactions | state.begun.keys()
-    unseen |= state.committed.keys() - shown
-    older = [time for time in unseen - state.aborted.keys() if time < commit.time]
-    return (end_of(commit.time), *sorted(map(just_before, older)))
+    unseen = {i.time for i in timeline.pending_writes} | compactions
+    return (end_of(commit.time), *sorted(just_before(time) for time in unseen if time < commit.time))
 
 
 def _stop_others(table: OpenTable, held: Lease) -> None:
     """Make those decide anew who looked for leases before this one was there; forget the expired ones."""
     files = table.store.folder(LEASE_FOLDER).files
     now_ms = max((file.modified_ms for file in files if file.path == held._path), default=0)
-    others = [file for file in files if file.path.endswith(_LEASE)]
-    expired = [file.path for file, stored in _read(table.store, others) if _is_expired(file, stored, now_ms)]
+    # One that cannot be read is in nobody's way who deletes nothing.
+    readable, _ = _read_each(table.store, [file for file in files if file.path.endswith(_LEASE)])
+    expired = [file.path for file, stored in readable if _is_expired(file, stored, now_ms)]
     notices = [file.path for file in files if file.path.endswith(_NOTICE)]
     if notices:
         table.ledger.append(
@@ -305,10 +339,10 @@ def _check(table: OpenTable, held: Lease) -> None:
         raise UnknownInstant("the commit was taken back in the meantime", instant=held.instant)
     if state.is_archived(held.instant):
         raise UnknownInstant("the commit is being archived", instant=held.instant)
-    files = read_steadily(table.store, lambda now: _files_of(table, now, end_of(held.instant)))
+    files = read_stable(table.store, lambda now: _files_of(table, now, end_of(held.instant)))
     # Completed cleans count, too. A file that they left, because it was protected then, may still be
     # deleted by a process that fell asleep over the same plan.
-    doomed = doomed_file(table.store, timeline, state, files)
+    doomed = find_doomed_file(table.store, timeline, state, files)
     if doomed is not None:
         clean, file = doomed
         raise SnapshotExpired("a clean is removing this snapshot", as_of=held.instant, clean=clean, file=file)
@@ -319,16 +353,16 @@ def _check(table: OpenTable, held: Lease) -> None:
 def _files_of(table: OpenTable, timeline: Timeline, moment: InstantTime) -> pa.Array:
     """The files of the snapshot, log files included; every base file is there."""
     view = load_view(table.store, timeline)
-    base = view.latest(moment)["path"].combine_chunks()
+    base = view.latest(moment)["base"].combine_chunks()
     services = pending_services(table.store, timeline)
-    files = file_slices(view, services.compactions)
-    if not are_logs(files["path"]).any():
+    slices = with_logs(view, services.compactions)
+    if not has_logs(slices):
         return base
-    serving = serving_files(files, [moment], replaced=view.replaced, services=services)
+    serving = serving_files(slices, [moment], replaced=view.replaced, services=services)
     return pa.concat_arrays([base, serving])
 
 
-def _live(table: OpenTable) -> list[tuple[StoredFile, _Stored]]:
+def _live(table: OpenTable) -> list[tuple[StoredFile, _LeaseFile]]:
     """The leases that have not expired."""
     if not _files(table.store, _LEASE):
         return []
@@ -338,14 +372,14 @@ def _live(table: OpenTable) -> list[tuple[StoredFile, _Stored]]:
     return [(file, stored) for file, stored in found if not _is_expired(file, stored, now_ms)]
 
 
-def _is_expired(file: StoredFile, stored: _Stored, now_ms: int) -> bool:
+def _is_expired(file: StoredFile, stored: _LeaseFile, now_ms: int) -> bool:
     return now_ms - file.modified_ms > stored.ttl_ms + _GRACE_MS
 
 
-def _statuses(store: Store, files: Sequence[StoredFile], *, now_ms: int) -> list[LeaseStatus]:
-    found = [
+def _statuses(found: Iterable[tuple[StoredFile, _LeaseFile]], *, now_ms: int) -> list[LeaseStatus]:
+    statuses = [
         LeaseStatus(
-            id=file.path.rpartition("/")[2].removesuffix(_LEASE),
+            id=_id(file),
             owner=stored.owner,
             instant=stored.instant,
             process=str(stored.process),
@@ -353,35 +387,69 @@ def _statuses(store: Store, files: Sequence[StoredFile], *, now_ms: int) -> list
             expires_at=_moment(file.modified_ms + stored.ttl_ms),
             is_expired=_is_expired(file, stored, now_ms),
         )
-        for file, stored in _read(store, files)
+        for file, stored in found
     ]
-    return sorted(found, key=lambda status: (status.instant, status.began_at, status.id))
+    return sorted(statuses, key=lambda status: (status.instant, status.began_at, status.id))
 
 
 def _files(store: Store, suffix: str) -> list[StoredFile]:
     return [file for file in store.folder(LEASE_FOLDER).files if file.path.endswith(suffix)]
 
 
-def _read(store: Store, files: Iterable[StoredFile]) -> list[tuple[StoredFile, _Stored]]:
-    """What the lease files say; those that were deleted meanwhile are left out."""
+def _id(file: StoredFile) -> str:
+    return file.path.rpartition("/")[2].removesuffix(_LEASE)
+
+
+def _read(store: Store, files: Iterable[StoredFile]) -> list[tuple[StoredFile, _LeaseFile]]:
+    """What the lease files say; those that were deleted meanwhile are left out. `TableDamaged`."""
+    found, damaged = _read_each(store, files)
+    for error in damaged:
+        raise error
+    return found
+
+
+def _read_each(
+    store: Store, files: Iterable[StoredFile]
+) -> tuple[list[tuple[StoredFile, _LeaseFile]], list[TableDamaged]]:
+    """What the lease files say that can be read, and what is wrong with the others."""
     listed = list(files)
-    contents = store.read_all([file.path for file in listed])
-    return [
-        (file, _decoded(file, content))
-        for file, content in zip(listed, contents, strict=True)
-        if content is not None
-    ]
+    found: list[tuple[StoredFile, _LeaseFile]] = []
+    damaged: list[TableDamaged] = []
+    for file, content in zip(listed, store.read_all([file.path for file in listed]), strict=True):
+        try:
+            if content is not None:
+                found.append((file, _decode(file, content)))
+        except TableDamaged as error:
+            damaged.append(error)
+    return found, damaged
 
 
-def _decoded(file: StoredFile, content: bytes) -> _Stored:
+def _encode(lease_id: str, stored: _LeaseFile) -> bytes:
+    facts = msgspec.to_builtins(stored)
+    return msgspec.json.encode({**facts, "digest": _digest(lease_id, facts)})
+
+
+def _digest(lease_id: str, facts: Mapping[str, object]) -> str:
+    """Of what a lease says, with fields of later releases, and of its name: no file passes for another."""
+    said = {key: value for key, value in facts.items() if key != "digest"}
+    body = msgspec.json.encode([lease_id, said], order="sorted")
+    return hashlib.sha256(body).hexdigest()
+
+
+def _decode(file: StoredFile, content: bytes) -> _LeaseFile:
     try:
-        stored = msgspec.json.decode(content, type=_Stored)
+        stored = msgspec.json.decode(content, type=_LeaseFile)
+        if stored.digest and stored.digest != _digest(_id(file), msgspec.json.decode(content)):
+            raise ValueError("it does not match its digest")
         for time in (stored.instant, *stored.pins):
             instant_time(time)
     except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
         # It may protect anything, so nobody guesses.
         raise TableDamaged(
-            "a lease cannot be read", file=file.path, cause=error, hint="delete it if its reader is gone"
+            "a lease cannot be read",
+            file=file.path,
+            cause=error,
+            hint="a reader that lives writes it anew; delete it if its reader is gone",
         ) from error
     return stored
 

@@ -13,19 +13,23 @@ import pyarrow as pa
 
 from holdfast.errors import Refused, UnknownInstant
 from holdfast.format.ledger_entries import EntryKind
-from holdfast.format.savepoints import SavepointMetadata, encode_savepoint
+from holdfast.format.savepoints import SavepointMetadata, encode_savepoint, savepoint_of
 from holdfast.model.instant import Action, Instant, InstantTime, State, end_of
 from holdfast.model.names import in_partition, instant_file
 from holdfast.model.reports import Savepoint
-from holdfast.read.savepoints import decoded_savepoint, savepoint_report
+from holdfast.read.savepoints import read_savepoint_metadata, savepoint_report, savepoints
 from holdfast.read.snapshot import Moment
-from holdfast.services.targets import commit_at, refuse_if_doomed
+from holdfast.services.plans import refuse_beyond_plan
+from holdfast.services.targets import commit_at, instant_named, refuse_if_doomed
 from holdfast.storage.store import read_or_none
+from holdfast.table.missing_commits import catch_up_ledger
 from holdfast.table.opened import OpenTable
-from holdfast.table.publish import hide_savepoint, publish_decided
-from holdfast.table.restoring import refuse_if_restoring
-from holdfast.table.steady import read_steadily, timeline_and_ledger
-from holdfast.table.view import load_view
+from holdfast.table.pending import refuse_if_restoring
+from holdfast.table.publish import publish_decided, settle_savepoint
+from holdfast.table.settled import await_settled
+from holdfast.table.stable_read import read_stable
+from holdfast.table.view import data_files, load_view
+from holdfast.timeline.after_decision import after_decision
 from holdfast.timeline.ledger import Decision, LedgerState
 from holdfast.timeline.timeline import Timeline, load_timeline
 
@@ -39,25 +43,56 @@ def create_savepoint(
 
     `SnapshotExpired` if a clean has removed files of it, `Refused` if a clean is
     about to, if a restore is not finished, or if somebody else's savepoint is there.
+    `WriterActive` if an older write is not decided, after waiting for it: a
+    restore to the savepoint is to give the rows that are there now.
     """
-    timeline = _shown(table)
-    commit = timeline.last_commit if moment is None else commit_at(timeline, moment)
-    if commit is None:
+    now = _show_decided(table)
+    archived = None if moment is None else _find_archived(table, now, moment)
+    if archived is not None:
+        _refuse_if_other(archived[0], archived[1], user, comment)
+        return savepoint_report(*archived)
+    newest = now.last_commit
+    if newest is None:
         raise Refused("there is no commit to protect", table=table.settings.name)
-    existing = _existing(table, timeline, commit.time)
-    metadata = existing or SavepointMetadata(user, table.clock.now_ms(), comment, _files(table, commit.time))
-    if existing is None:
-        metadata = _decide(table, commit, metadata)
-    savepoint = savepoint_report(commit.time, metadata)
+
+    def find_commit(timeline: Timeline) -> Instant:
+        return newest if moment is None else commit_at(table, timeline, moment)
+
+    timeline = await_settled(table, lambda now: find_commit(now).time)
+    commit = find_commit(timeline)
+    shown = _metadata_shown(table, timeline, commit.time)
+    if shown is not None:
+        _refuse_if_other(commit.time, shown, user, comment)
+        if commit.time in table.ledger.read().savepoints:
+            return savepoint_report(commit.time, shown)
+    # One that only the timeline knows is another program's, or about to be removed by whoever deleted it.
+    wanted = shown or savepoint_of(user, table.clock.now_ms(), comment, _files(table, commit.time))
+    decided = _decide(table, commit, wanted)
+    _refuse_if_other(commit.time, decided, user, comment)
+    return savepoint_report(commit.time, decided)
+
+
+def _find_archived(
+    table: OpenTable, timeline: Timeline, moment: Moment
+) -> tuple[InstantTime, SavepointMetadata] | None:
+    """The savepoint of a commit that has left the timeline, if the moment names one."""
+    named = instant_named(table, moment)
+    if named is None or named in {commit.time for commit in timeline.completed_commits}:
+        return None
+    metadata = _metadata_shown(table, timeline, named)
+    return None if metadata is None else (named, metadata)
+
+
+def _refuse_if_other(time: InstantTime, metadata: SavepointMetadata, user: str, comment: str) -> None:
+    savepoint = savepoint_report(time, metadata)
     if (savepoint.user, savepoint.comment) != (user, comment):
         raise Refused(
             "the commit has a savepoint already",
-            instant=commit.time,
+            instant=time,
             user=savepoint.user or "unknown",
             comment=savepoint.comment or "none",
             hint="delete it first, or keep it",
         )
-    return savepoint
 
 
 def delete_savepoint(table: OpenTable, time: InstantTime) -> None:
@@ -75,30 +110,42 @@ def delete_savepoint(table: OpenTable, time: InstantTime) -> None:
         return Decision(kind=EntryKind.RELEASE, instant=time, action=Action.SAVEPOINT)
 
     table.ledger.append(decide)
-    hide_savepoint(table, time)
-    log.info("savepoint.deleted", extra={"instant": time})
+    with after_decision("the savepoint is deleted", instant=time, hint="run the same again to finish it"):
+        settle_savepoint(table, time, None)
+    log.info("savepoint.deleted", extra={"table": table.store.uri(""), "instant": time})
 
 
-def _shown(table: OpenTable) -> Timeline:
+def execute_deletion(table: OpenTable, planned: Savepoint) -> Savepoint:
+    """Delete this savepoint. `PlanOutdated` if the commit has another one by now."""
+    standing = next((one for one in savepoints(table) if one.instant == planned.instant), planned)
+    if standing != planned:
+        refuse_beyond_plan((), [planned.instant])
+    delete_savepoint(table, planned.instant)
+    return planned
+
+
+def _show_decided(table: OpenTable) -> Timeline:
     table.settings.check_changeable()
-    timeline, state = timeline_and_ledger(table)
+    timeline, state = catch_up_ledger(table)
     refuse_if_restoring(timeline, state)
     return load_timeline(table.store) if publish_decided(table, state, timeline) else timeline
 
 
-def _existing(table: OpenTable, timeline: Timeline, time: InstantTime) -> SavepointMetadata | None:
+def _metadata_shown(table: OpenTable, timeline: Timeline, time: InstantTime) -> SavepointMetadata | None:
     instant = timeline.find(time, Action.SAVEPOINT)
     if instant is None or not instant.is_completed:
         return None
     content = read_or_none(table.store, instant_file(time, Action.SAVEPOINT, State.COMPLETED))
-    return None if content is None else decoded_savepoint(content, time)
+    return None if content is None else read_savepoint_metadata(content, time)
 
 
 def _files(table: OpenTable, time: InstantTime) -> dict[str, tuple[str, ...]]:
-    """The names of all base files of the commit's snapshot, by partition; every one is there."""
-    latest = read_steadily(table.store, lambda now: load_view(table.store, now).latest(end_of(time)))
+    """The names of all files of the commit's snapshot, by partition; every one is there."""
+    latest = read_stable(table.store, lambda now: load_view(table.store, now).latest(end_of(time)))
+    paths, rows = data_files(latest)
+    partitions = latest["partition"].take(pa.array(rows))
     files: dict[str, list[str]] = {}
-    for path, partition in zip(latest["path"].to_pylist(), latest["partition"].to_pylist(), strict=True):
+    for path, partition in zip(paths.to_pylist(), partitions.to_pylist(), strict=True):
         files.setdefault(partition, []).append(path.rpartition("/")[2])
     return {partition: tuple(names) for partition, names in files.items()}
 
@@ -129,13 +176,11 @@ def _decide(table: OpenTable, commit: Instant, metadata: SavepointMetadata) -> S
     inflight = instant_file(commit.time, Action.SAVEPOINT, State.INFLIGHT)
     table.store.create(inflight, b"")
     slot = table.ledger.append(decide).savepoints[commit.time]
-    payload = table.ledger.payload(slot)
     # A writer that saw it before it was decided took it for a left-over.
-    table.store.create(inflight, b"")
-    table.store.create(instant_file(commit.time, Action.SAVEPOINT, State.COMPLETED), payload)
-    # It may have been deleted between our look into the ledger and the file's appearance.
-    if table.ledger.read().savepoints.get(commit.time) != slot:
-        hide_savepoint(table, commit.time)
-        raise UnknownInstant("the savepoint was deleted in the meantime", instant=commit.time)
-    log.info("savepoint.created", extra={"instant": commit.time})
-    return decoded_savepoint(payload, commit.time)
+    hint = "the next write shows it, and so does the same call"
+    with after_decision("the savepoint is decided", instant=commit.time, hint=hint):
+        standing = settle_savepoint(table, commit.time, slot)
+        if standing is None:
+            raise UnknownInstant("the savepoint was deleted in the meantime", instant=commit.time)
+        log.info("savepoint.created", extra={"table": table.store.uri(""), "instant": commit.time})
+        return read_savepoint_metadata(table.ledger.payload(standing), commit.time)

@@ -9,11 +9,10 @@ is known to be decided is touched.
 
 import logging
 
-from holdfast.errors import TableDamaged
-from holdfast.format.commits import decode_written_files
-from holdfast.format.malformed import Malformed
+from holdfast.format.commits import check_digest, decode_written_files
+from holdfast.format.malformed import report_damage
 from holdfast.model.instant import Instant, InstantTime
-from holdfast.model.names import HEARTBEAT_FOLDER, heartbeat_path, instant_file, is_file_of
+from holdfast.model.names import HEARTBEAT_FOLDER, heartbeat_path, instant_path, is_file_of
 from holdfast.storage.store import read_or_none
 from holdfast.table.markers import delete_markers, instants_with_markers, read_markers
 from holdfast.table.opened import OpenTable
@@ -30,10 +29,14 @@ def sweep(table: OpenTable) -> None:
     if not marked and not beating:
         return
     state = table.ledger.read()
-    aborted = state.aborted
     timeline = load_timeline(table.store)
     completed = {instant.time: instant for instant in timeline.completed_commits}
     shown = {instant.time for instant in timeline.instants}
+    known = {*state.begun, *state.committed, *state.aborted, *shown}
+    if known.issuperset((*marked, *beating)):
+        aborted = state.aborted
+    else:
+        aborted = table.ledger.read_with_older_aborts().aborted
     for time in marked:
         if time in aborted:
             _sweep_markers(table, time, committed=frozenset())
@@ -45,27 +48,31 @@ def sweep(table: OpenTable) -> None:
             table.store.delete(heartbeat_path(time))
 
 
-def unclaimed_files(table: OpenTable, time: InstantTime, *, committed: frozenset[str]) -> tuple[str, ...]:
+def surplus_files(table: OpenTable, time: InstantTime, *, committed: frozenset[str]) -> tuple[str, ...]:
     """Files of `time` that its markers announce and its commit does not name."""
     announced = [marker.data_path for marker in read_markers(table.store, time)]
     return tuple(path for path in announced if path not in committed and is_file_of(path, time))
 
 
 def _sweep_markers(table: OpenTable, time: InstantTime, *, committed: frozenset[str]) -> None:
-    stuck = table.store.delete_all(unclaimed_files(table, time, committed=committed))
+    stuck = table.store.delete_all(surplus_files(table, time, committed=committed))
     if stuck:
         # The markers stay: they are all that leads to these files.
-        log.warning("sweep.stuck", extra={"instant": time, "file": stuck[0], "count": len(stuck)})
+        log.warning(
+            "sweep.stuck",
+            extra={"table": table.store.uri(""), "instant": time, "file": stuck[0], "count": len(stuck)},
+        )
     else:
         delete_markers(table.store, time)
 
 
 def _files_of(table: OpenTable, commit: Instant) -> frozenset[str] | None:
     """What the commit names; None if it was taken back in the meantime."""
-    path = instant_file(commit.time, commit.action, commit.state)
+    path = instant_path(commit)
     content = read_or_none(table.store, path)
-    try:
-        written = None if content is None else decode_written_files(content)
-    except Malformed as error:
-        raise TableDamaged("commit metadata cannot be read", file=path, cause=error) from error
-    return None if written is None else frozenset(file.path for file in written if file.path is not None)
+    if content is None:
+        return None
+    with report_damage("commit metadata cannot be read", file=path):
+        check_digest(content, commit.time)
+        written = decode_written_files(content)
+    return frozenset(file.path for file in written if file.path is not None)

@@ -8,7 +8,7 @@ import fcntl
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from holdfast.errors import StorageUnavailable
@@ -27,6 +27,11 @@ class Disk:
     lock: Callable[[int, int], None] = fcntl.flock
     link: Callable[..., None] = os.link
     has_nameless_files: bool = hasattr(os, "O_TMPFILE")
+    file_mode: int = 0o666
+    folder_mode: int = 0o777
+    """Of what is made here, before the umask takes its part."""
+    root: str = ""
+    """Below it no symbolic link is followed to a folder: what lies behind one is not the table's."""
 
     def confirm(self, descriptor: int, path: str) -> None:
         """Wait until the disk has every change of the file or directory.
@@ -41,25 +46,45 @@ class Disk:
             raise StorageUnavailable("storage did not confirm a change", path=path, cause=cause) from error
 
     def confirm_folder(self, folder: str, path: str) -> None:
-        with self.opened_folder(folder) as descriptor:
+        with self.hold_folder(folder) as descriptor:
             self.confirm(descriptor, path)
 
     @contextmanager
-    def opened_folder(self, folder: str) -> Iterator[int]:
-        descriptor = os.open(folder, _OPEN_FOLDER)
+    def hold_folder(self, folder: str) -> Iterator[int]:
+        descriptor = self._open_folder(folder)
         try:
             yield descriptor
         finally:
             os.close(descriptor)
 
+    def _open_folder(self, folder: str) -> int:
+        """`NotADirectoryError` if a name below the root is a symbolic link."""
+        names = self._names_below(folder)
+        if names is None:
+            return os.open(folder, _OPEN_FOLDER)
+        descriptor = os.open(self.root, _OPEN_FOLDER)
+        for name in names:
+            try:
+                inner = open_folder_in(descriptor, name)
+            finally:
+                os.close(descriptor)
+            descriptor = inner
+        return descriptor
+
+    def _names_below(self, folder: str) -> list[str] | None:
+        """The names that lead from the root to a folder below it; None for any other."""
+        if not self.root or not folder.startswith(self.root.rstrip("/") + "/"):
+            return None
+        return os.path.relpath(folder, self.root).split("/")
+
     @contextmanager
-    def locked_folder(self, folder: str, path: str) -> Iterator[tuple[int, bool]]:
+    def lock_folder(self, folder: str, path: str) -> Iterator[tuple[int, bool]]:
         """The directory, and whether it could be locked; what the block changed is confirmed after it.
 
         The lock ends before the change is confirmed: a process that is stopped
         while the disk works must not keep everybody else waiting.
         """
-        with self.opened_folder(folder) as descriptor:
+        with self.hold_folder(folder) as descriptor:
             is_locked = self._lock(descriptor)
             try:
                 yield descriptor, is_locked
@@ -78,13 +103,40 @@ class Disk:
         raise StorageUnavailable("the folder keeps vanishing", path=path)
 
     def _make_folder(self, folder: str, path: str) -> None:
+        names = self._names_below(folder)
+        if names is None:
+            self._make_root(folder, path)
+            return
+        if not os.path.isdir(self.root):
+            self._make_root(self.root, path)
+        descriptor = os.open(self.root, _OPEN_FOLDER)
+        try:
+            for number, name in enumerate(names, 1):
+                inner = self._open_or_make(name, descriptor, path, is_last=number == len(names))
+                os.close(descriptor)
+                descriptor = inner
+        finally:
+            os.close(descriptor)
+
+    def _open_or_make(self, name: str, parent: int, path: str, *, is_last: bool) -> int:
+        if not is_last:
+            with suppress(FileNotFoundError):
+                return open_folder_in(parent, name)
+        with suppress(FileExistsError):
+            os.mkdir(name, self.folder_mode, dir_fd=parent)
+        # Also when somebody else made it: they may not have come to this line yet.
+        self.confirm(parent, path)
+        return open_folder_in(parent, name)
+
+    def _make_root(self, folder: str, path: str) -> None:
+        """The root and what is above it, where links are the business of whoever made them."""
         parent = os.path.dirname(folder)
         if not os.path.isdir(parent):
-            self._make_folder(parent, path)
+            self._make_root(parent, path)
         with suppress(FileExistsError):
-            os.mkdir(folder)
-        # Also when somebody else made it: they may not have come to this line yet.
-        self.confirm_folder(parent, path)
+            os.mkdir(folder, self.folder_mode)
+        with _descriptor_of(parent) as descriptor:
+            self.confirm(descriptor, path)
 
     def _lock(self, descriptor: int) -> bool:
         try:
@@ -94,6 +146,20 @@ class Disk:
                 return False
             raise
         return True
+
+
+def open_folder_in(parent: int, name: str) -> int:
+    """A descriptor of a folder in an open one. `NotADirectoryError` if it is a symbolic link."""
+    return os.open(name, _OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=parent)
+
+
+@contextmanager
+def _descriptor_of(folder: str) -> Iterator[int]:
+    descriptor = os.open(folder, _OPEN_FOLDER)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def drop_checksum(name: str, folder_descriptor: int) -> None:
@@ -110,3 +176,5 @@ def drop_checksum(name: str, folder_descriptor: int) -> None:
 
 
 LOCAL_DISK = Disk()
+PRIVATE_DISK = replace(LOCAL_DISK, file_mode=0o600, folder_mode=0o700)
+"""What only the user of this process can read."""

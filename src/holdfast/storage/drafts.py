@@ -12,7 +12,7 @@ import fcntl
 import os
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -27,10 +27,19 @@ _NO_NAMELESS_FILES = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, er
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A file open for writing. `place` is None if it is nameless."""
+    """A file open for writing."""
 
     descriptor: int
-    place: str | None
+    staged: "_Staged | None" = None
+    """Where it lies; None if it is nameless."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Staged:
+    """A name in the staging folder, which is kept open: its path may lead elsewhere in the next moment."""
+
+    folder: int
+    name: str
 
 
 class Drafts:
@@ -48,7 +57,7 @@ class Drafts:
                 yield draft
             return
         try:
-            yield Draft(descriptor, None)
+            yield Draft(descriptor)
         finally:
             os.close(descriptor)
 
@@ -56,15 +65,15 @@ class Drafts:
     def to_overwrite(self, path: str) -> Iterator[Draft]:
         """A draft with a name, which is what it takes to get the place of another file."""
         with refusals(path, is_untouched=True):
-            draft = self._disk.in_folder(self._staging, self._open_staged, path=path)
+            descriptor, staged = self._disk.in_folder(self._staging, self._open_staged, path=path)
         try:
-            yield draft
+            yield Draft(descriptor, staged)
         finally:
             # Closing ends the lock that says the writer lives, so the name goes first.
-            if draft.place is not None:
-                with suppress(FileNotFoundError):
-                    os.unlink(draft.place)
-            os.close(draft.descriptor)
+            with suppress(FileNotFoundError):
+                os.unlink(staged.name, dir_fd=staged.folder)
+            os.close(descriptor)
+            os.close(staged.folder)
 
     def finish(self, draft: Draft, path: str) -> None:
         """Make the draft's content durable."""
@@ -80,10 +89,11 @@ class Drafts:
 
     def overwrite(self, draft: Draft, folder_descriptor: int, *, path: str) -> None:
         """Let the finished draft take the place of the file in the open folder."""
-        assert draft.place is not None, "only a draft with a name can take the place of a file"
+        staged = draft.staged
+        assert staged is not None, "only a draft with a name can take the place of a file"
         name = os.path.basename(path)
         drop_checksum(name, folder_descriptor)
-        os.replace(draft.place, name, dst_dir_fd=folder_descriptor)
+        os.replace(staged.name, name, src_dir_fd=staged.folder, dst_dir_fd=folder_descriptor)
 
     def sweep(self, name: str) -> bool:
         """Remove a staged draft if its writer is certainly gone.
@@ -91,28 +101,37 @@ class Drafts:
         A writer holds a lock on its draft, and the kernel that both share ends
         the lock with the writer. About another machine's writers nothing is known.
         """
+        return self._is_swept(name, os.unlink)
+
+    def is_abandoned(self, name: str) -> bool:
+        """Whether `sweep` would remove it now."""
+        return self._is_swept(name, lambda _name, *, dir_fd: None)
+
+    def _is_swept(self, name: str, unlink: Callable[..., None]) -> bool:
         if not _is_of_this_machine(name):
             return False
-        place = f"{self._staging}/{name}"
         try:
-            descriptor = os.open(place, os.O_WRONLY)
+            with self._disk.hold_folder(self._staging) as folder:
+                descriptor = os.open(name, os.O_WRONLY | os.O_NOFOLLOW, dir_fd=folder)
+                try:
+                    self._disk.lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    unlink(name, dir_fd=folder)
+                finally:
+                    os.close(descriptor)
         except OSError:
             return False
-        try:
-            self._disk.lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.unlink(place)
-        except OSError:
-            return False
-        finally:
-            os.close(descriptor)
         return True
 
     def _open_nameless(self, folder: str, path: str) -> int | None:
         if not self._disk.has_nameless_files:
             return None
-        flags = os.O_TMPFILE | os.O_WRONLY
+
+        def open_nameless() -> int:
+            with self._disk.hold_folder(folder) as parent:
+                return os.open(".", os.O_TMPFILE | os.O_WRONLY, self._disk.file_mode, dir_fd=parent)
+
         try:
-            descriptor = self._disk.in_folder(folder, lambda: os.open(folder, flags, 0o666), path=path)
+            descriptor = self._disk.in_folder(folder, open_nameless, path=path)
         except OSError as error:
             if error.errno in _NO_NAMELESS_FILES:
                 return None
@@ -122,25 +141,35 @@ class Drafts:
             return None
         return descriptor
 
-    def _open_staged(self) -> Draft:
+    def _open_staged(self) -> tuple[int, _Staged]:
+        """A new file in the staging folder; the caller closes it and the folder."""
         while True:
-            place = f"{self._staging}/{_draft_name()}"
-            descriptor = os.open(place, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+            with self._disk.hold_folder(self._staging) as open_nameless:
+                name, folder = _draft_name(), os.dup(open_nameless)
+            try:
+                descriptor = os.open(
+                    name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, self._disk.file_mode, dir_fd=folder
+                )
+            except OSError:
+                os.close(folder)
+                raise
             with suppress(OSError):  # Where nothing can be locked, nothing is swept either.
                 self._disk.lock(descriptor, fcntl.LOCK_EX)
             if os.fstat(descriptor).st_nlink:
-                return Draft(descriptor, place)
+                return descriptor, _Staged(folder, name)
             os.close(descriptor)  # It was swept before it was locked.
+            os.close(folder)
 
     def _link(self, draft: Draft, folder: str, path: str) -> bool:
-        source = draft.place or _link_to(draft.descriptor)
-        with self._disk.opened_folder(folder) as descriptor:
+        staged = draft.staged
+        source = _link_to(draft.descriptor) if staged is None else staged.name
+        with self._disk.hold_folder(folder) as descriptor:
             try:
                 # Only the call with directory descriptors follows the link in /proc to the file.
                 self._disk.link(
                     source,
                     os.path.basename(path),
-                    src_dir_fd=descriptor,
+                    src_dir_fd=descriptor if staged is None else staged.folder,
                     dst_dir_fd=descriptor,
                     follow_symlinks=True,
                 )
@@ -148,7 +177,7 @@ class Drafts:
             except FileExistsError:
                 # When a reply is lost, NFS repeats the call and finds what the first one made.
                 names = os.fstat(draft.descriptor).st_nlink
-                is_ours = names == (1 if draft.place is None else 2)
+                is_ours = names == (1 if staged is None else 2)
             # Also when another was first: the caller builds on a file whose writer may not have synced yet.
             self._disk.confirm(descriptor, path)
         return is_ours

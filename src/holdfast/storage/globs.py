@@ -44,7 +44,7 @@ def glob_regex(pattern: str) -> re.Pattern[str]:
         elif char == "[":
             end = pattern.find("]", at + 2 if pattern[at : at + 1] in ("!", "^") else at + 1)
             if end < 0:
-                raise _unfinished(pattern, char)
+                raise _missing_end(pattern, char)
             translated.append(_one_of(pattern[at:end]))
             at = end + 1
         elif char == "{":
@@ -57,13 +57,13 @@ def glob_regex(pattern: str) -> re.Pattern[str]:
             translated.append("|")
         elif char == "\\":
             if at == len(pattern):
-                raise _unfinished(pattern, char)
+                raise _missing_end(pattern, char)
             translated.append(re.escape(pattern[at]))
             at += 1
         else:
             translated.append(re.escape(char))
     if braces:
-        raise _unfinished(pattern, "{")
+        raise _missing_end(pattern, "{")
     try:
         return re.compile("".join(translated), re.DOTALL)
     except re.error as error:
@@ -77,5 +77,5 @@ def _one_of(characters: str) -> str:
     return f"(?!/)[{negation}{escaped}]"
 
 
-def _unfinished(pattern: str, char: str) -> InvalidRequest:
+def _missing_end(pattern: str, char: str) -> InvalidRequest:
     return InvalidRequest("a pattern of paths does not end", pattern=pattern, begins_with=char)

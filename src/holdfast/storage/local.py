@@ -3,6 +3,9 @@
 A new file is written as a draft, synced, and then given its name by a hard
 link, which refuses a name that is taken; an overwritten one is moved over the
 old. The directory is synced last.
+
+A folder that is a symbolic link is none of the table's: nothing in it is
+listed, and nothing is written to it or deleted from it.
 """
 
 import errno
@@ -11,11 +14,12 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from operator import itemgetter
 from typing import BinaryIO
 
 from holdfast.errors import StorageUnavailable
-from holdfast.storage.disk import LOCAL_DISK, Disk, drop_checksum
+from holdfast.storage.disk import LOCAL_DISK, Disk, drop_checksum, open_folder_in
 from holdfast.storage.drafts import Drafts
 from holdfast.storage.paths import check_folder, check_path, is_text, prefix_of
 from holdfast.storage.refusals import GuardedFile, refusals
@@ -24,7 +28,7 @@ from holdfast.storage.store import Folder, StoredFile, read_or_none
 STAGING_FOLDER = ".hoodie/.holdfast/staging"
 
 _NO_SUCH_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
-_NOT_EMPTY = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY})
+_NOT_EMPTY = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY, errno.ENOTDIR})
 _SINK_BUFFER_BYTES = 1 << 20
 
 
@@ -39,8 +43,8 @@ class LocalStore:
 
     def __init__(self, root: str, *, disk: Disk = LOCAL_DISK) -> None:
         self._root = os.path.abspath(root)
-        self._disk = disk
-        self._drafts = Drafts(self._place(STAGING_FOLDER), disk)
+        self._disk = replace(disk, root=self._root)
+        self._drafts = Drafts(self._place(STAGING_FOLDER), self._disk)
 
     def create(self, path: str, content: bytes) -> bool:
         check_path(path)
@@ -59,7 +63,7 @@ class LocalStore:
             self._drafts.finish(draft, path)
 
             def overwrite() -> None:
-                with self._disk.locked_folder(folder, path) as (descriptor, _):
+                with self._disk.lock_folder(folder, path) as (descriptor, _):
                     self._drafts.overwrite(draft, descriptor, path=path)
 
             self._disk.in_folder(folder, overwrite, path=path)
@@ -83,7 +87,7 @@ class LocalStore:
             _write_whole(draft.descriptor, content)
             self._drafts.finish(draft, path)
             try:
-                with self._disk.locked_folder(self._folder_of(path), path) as (descriptor, is_locked):
+                with self._disk.lock_folder(self._folder_of(path), path) as (descriptor, is_locked):
                     if not is_locked:
                         raise StorageUnavailable("the file system cannot lock a directory", path=path)
                     if _version(os.stat(os.path.basename(path), dir_fd=descriptor)) != version:
@@ -95,10 +99,14 @@ class LocalStore:
 
     def stat(self, path: str) -> StoredFile | None:
         check_path(path)
-        with refusals(path), suppress(*_NO_SUCH_FILE):
-            found = os.stat(self._place(path))
+        with (
+            refusals(path),
+            suppress(*_NO_SUCH_FILE),
+            self._disk.hold_folder(self._folder_of(path)) as folder,
+        ):
+            found = os.stat(os.path.basename(path), dir_fd=folder)
             if stat.S_ISREG(found.st_mode):
-                return _stored(path, found)
+                return _file_of(path, found)
         return None
 
     def delete(self, path: str) -> None:
@@ -107,7 +115,7 @@ class LocalStore:
         with (
             refusals(path),
             suppress(*_NO_SUCH_FILE),
-            self._disk.locked_folder(folder, path) as (descriptor, _),
+            self._disk.lock_folder(folder, path) as (descriptor, _),
             suppress(*_NO_SUCH_FILE),
         ):
             _unlink(path, descriptor)
@@ -137,13 +145,11 @@ class LocalStore:
         prefix = prefix_of(path)
         files: list[StoredFile] = []
         folders: list[str] = []
-        for key, entry in self._entries(path):
-            if entry.name <= after:
-                continue
+        for key, found in self._entries(path, after=after):
             if key.endswith("/"):
-                folders.append(prefix + entry.name)
+                folders.append(prefix + key[:-1])
             else:
-                files += _stored_entry(prefix + key, entry)
+                files += _file_if_there(prefix + key, found)
         return Folder(tuple(files), tuple(sorted(folders)))
 
     @contextmanager
@@ -173,17 +179,25 @@ class LocalStore:
 
     def prune(self, folder: str) -> None:
         check_folder(folder)
-        place = self._place(folder)
-        with refusals(folder):
-            if self._prune(place, folder):
-                with suppress(FileNotFoundError):
-                    self._disk.confirm_folder(os.path.dirname(place), folder)
+        with refusals(folder), suppress(*_NO_SUCH_FILE):
+            if not folder:
+                with self._disk.hold_folder(self._root) as root:
+                    self._prune_below(root, folder)
+                return
+            with self._disk.hold_folder(self._folder_of(folder)) as parent:
+                if self._prune(parent, os.path.basename(folder), folder):
+                    self._disk.confirm(parent, folder)
 
     def leftovers(self) -> tuple[StoredFile, ...]:
         found: list[StoredFile] = []
-        for entry in self._scan(STAGING_FOLDER):
-            found += _stored_entry(f"{STAGING_FOLDER}/{entry.name}", entry)
+        for name, stored in self._scan(STAGING_FOLDER, is_stat_wanted=True):
+            found += _file_if_there(f"{STAGING_FOLDER}/{name}", stored)
         return tuple(sorted(found, key=lambda file: file.path))
+
+    def list_abandoned(self) -> tuple[str, ...]:
+        """What `sweep_leftovers` would remove now."""
+        paths = (file.path for file in self.leftovers())
+        return tuple(path for path in paths if self._drafts.is_abandoned(os.path.basename(path)))
 
     def sweep_leftovers(self) -> tuple[str, ...]:
         swept = tuple(
@@ -206,7 +220,8 @@ class LocalStore:
 
     def _open(self, path: str) -> GuardedFile:
         try:
-            descriptor = os.open(self._place(path), os.O_RDONLY)
+            with self._disk.hold_folder(self._folder_of(path)) as folder:
+                descriptor = os.open(os.path.basename(path), os.O_RDONLY, dir_fd=folder)
             try:
                 return GuardedFile(descriptor, "rb", path=path, closefd=True)
             except IsADirectoryError:
@@ -219,7 +234,7 @@ class LocalStore:
         """Remove files of one directory, with one sync; those that would not go."""
         stuck: list[str] = []
         try:
-            with self._disk.locked_folder(folder, children[0]) as (descriptor, _):
+            with self._disk.lock_folder(folder, children[0]) as (descriptor, _):
                 for path in children:
                     try:
                         _unlink(path, descriptor)
@@ -233,41 +248,50 @@ class LocalStore:
             return children
         return stuck
 
-    def _prune(self, place: str, folder: str) -> bool:
-        """Remove the directory and what is empty below it; whether it is gone."""
+    def _prune(self, parent: int, name: str, folder: str) -> bool:
+        """Remove a directory in an open one, with what is empty below it; whether it is gone."""
         try:
-            with os.scandir(place) as entries:
-                below = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+            descriptor = open_folder_in(parent, name)
         except FileNotFoundError:
             return True
         except NotADirectoryError:
             return False
-        gone_below = [self._prune(child, folder) for child in below]
-        if place != self._root and _removed(place):
+        try:
+            return self._prune_below(descriptor, folder, as_name=(parent, name))
+        finally:
+            os.close(descriptor)
+
+    def _prune_below(self, descriptor: int, folder: str, *, as_name: tuple[int, str] | None = None) -> bool:
+        """Remove what is empty below an open directory, then itself by its name; whether it is gone."""
+        with os.scandir(descriptor) as entries:
+            below = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+        gone_below = [self._prune(descriptor, child, folder) for child in below]
+        if as_name is not None and _remove_folder(*as_name):
             return True
         if any(gone_below):
-            with suppress(FileNotFoundError):
-                self._disk.confirm_folder(place, folder)
+            self._disk.confirm(descriptor, folder)
         return False
 
     def _walk(self, folder: str) -> Iterator[StoredFile]:
         prefix = prefix_of(folder)
-        for key, entry in self._entries(folder):
+        for key, found in self._entries(folder):
             if key.endswith("/"):
-                yield from self._walk(prefix + entry.name)
+                yield from self._walk(prefix + key[:-1])
             else:
-                yield from _stored_entry(prefix + key, entry)
+                yield from _file_if_there(prefix + key, found)
 
     def _collect(self, folder: str, found: list[str], without: str) -> None:
         prefix = prefix_of(folder)
-        for key, _ in self._entries(folder):
+        for key, _ in self._entries(folder, is_stat_wanted=False):
             if key[-1] == "/":
                 if prefix + key[:-1] != without:
                     self._collect(prefix + key[:-1], found, without)
             else:
                 found.append(prefix + key)
 
-    def _entries(self, folder: str) -> list[tuple[str, os.DirEntry[str]]]:
+    def _entries(
+        self, folder: str, *, after: str = "", is_stat_wanted: bool = True
+    ) -> list[tuple[str, os.stat_result | None]]:
         """Files and folders in a folder, by key; a folder's key ends in a slash.
 
         Taken depth first they are in the order of whole paths: `a-b` comes
@@ -275,27 +299,37 @@ class LocalStore:
         """
         if folder == STAGING_FOLDER or folder.startswith(f"{STAGING_FOLDER}/"):
             return []
-        found: list[tuple[str, os.DirEntry[str]]] = []
-        for entry in self._scan(folder):
-            if entry.is_dir(follow_symlinks=False):
-                found.append((f"{entry.name}/", entry))
-            elif entry.is_file(follow_symlinks=False) or os.path.isfile(entry.path):
-                found.append((entry.name, entry))
+        found = self._scan(folder, after=after, is_stat_wanted=is_stat_wanted)
         found.sort(key=itemgetter(0))
         if folder == os.path.dirname(STAGING_FOLDER):
             staging = f"{os.path.basename(STAGING_FOLDER)}/"
             found = [(key, entry) for key, entry in found if key != staging]
         return found
 
-    def _scan(self, folder: str) -> list[os.DirEntry[str]]:
-        """Everything in a directory whose name is text, in no order."""
+    def _scan(
+        self, folder: str, *, after: str = "", is_stat_wanted: bool
+    ) -> list[tuple[str, os.stat_result | None]]:
+        """As `_entries`, in no order; a file that was deleted since it was listed has no status.
+
+        By descriptor: whoever puts a link in the place of the folder now leads nobody elsewhere.
+        """
+        found: list[tuple[str, os.stat_result | None]] = []
         with (
             refusals(folder),
             suppress(FileNotFoundError, NotADirectoryError),
-            os.scandir(self._place(folder)) as entries,
+            self._disk.hold_folder(self._place(folder)) as descriptor,
+            os.scandir(descriptor) as entries,
         ):
-            return [entry for entry in entries if is_text(entry.name)]
-        return []
+            for entry in entries:
+                name = entry.name
+                if name <= after or not is_text(name):
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    found.append((f"{name}/", None))
+                elif _is_file(entry):
+                    # Only while the folder is open: the entry asks by its descriptor.
+                    found.append((name, _status(entry) if is_stat_wanted else None))
+        return found
 
 
 def _write_whole(descriptor: int, content: bytes) -> None:
@@ -310,10 +344,10 @@ def _unlink(path: str, folder_descriptor: int) -> None:
     os.unlink(name, dir_fd=folder_descriptor)
 
 
-def _removed(folder: str) -> bool:
+def _remove_folder(parent: int, name: str) -> bool:
     """Remove the directory if it is empty; whether it is gone."""
     try:
-        os.rmdir(folder)
+        os.rmdir(name, dir_fd=parent)
     except FileNotFoundError:
         return True
     except OSError as error:
@@ -323,20 +357,28 @@ def _removed(folder: str) -> bool:
     return True
 
 
-def _stored(path: str, found: os.stat_result) -> StoredFile:
+def _file_of(path: str, found: os.stat_result) -> StoredFile:
     return StoredFile(path, found.st_size, found.st_mtime_ns // 1_000_000)
 
 
-def _stored_entry(path: str, entry: os.DirEntry[str]) -> tuple[StoredFile, ...]:
-    """The file as it is now; nothing if it was deleted since it was listed."""
+def _file_if_there(path: str, found: os.stat_result | None) -> tuple[StoredFile, ...]:
+    return () if found is None else (_file_of(path, found),)
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a file, or a link to one."""
     try:
-        return (_stored(path, entry.stat()),)
-    except FileNotFoundError:
-        return ()
+        return entry.is_file()
     except OSError:
-        # Entered only now: there may be many thousands of files.
-        with refusals(path):
-            raise
+        return False  # A link that leads nowhere, or in a circle.
+
+
+def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
+    """None if the file was deleted since it was listed."""
+    try:
+        return entry.stat()
+    except FileNotFoundError:
+        return None
 
 
 def _version(found: os.stat_result) -> str:

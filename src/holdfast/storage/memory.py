@@ -74,7 +74,7 @@ class MemoryStore:
     def stat(self, path: str) -> StoredFile | None:
         check_path(path)
         entry = self._entries.get(path)
-        return None if entry is None else _stored(path, entry)
+        return None if entry is None else _file_of(path, entry)
 
     def delete(self, path: str) -> None:
         check_path(path)
@@ -87,7 +87,7 @@ class MemoryStore:
         return ()
 
     def walk(self, folder: str) -> Iterator[StoredFile]:
-        return iter([_stored(path, entry) for path, entry in self._below(folder)])
+        return iter([_file_of(path, entry) for path, entry in self._below(folder)])
 
     def paths(self, folder: str, *, without: str = "") -> list[str]:
         return outside(without, [path for path, _ in self._below(folder)])
@@ -103,7 +103,7 @@ class MemoryStore:
             if slash:
                 folders.add(prefix + name)
             else:
-                files.append(_stored(below, entry))
+                files.append(_file_of(below, entry))
         return Folder(tuple(files), tuple(sorted(folders)))
 
     @contextmanager
@@ -163,5 +163,5 @@ class _Sink(io.BytesIO):
         super().close()
 
 
-def _stored(path: str, entry: _Entry) -> StoredFile:
+def _file_of(path: str, entry: _Entry) -> StoredFile:
     return StoredFile(path, len(entry.content), entry.modified_ms)

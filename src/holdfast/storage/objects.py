@@ -42,7 +42,7 @@ class ObjectStore:
 
     - A request that the service answered with an error may be repeated by the
       client although it took effect. `create` and `replace` can therefore
-      answer False about one's own success; whoever must know compares content.
+      answer False about one's own success; a caller that must know compares content.
     - S3 computes the version from the content. `replace` by equal content
       leaves the version as it is, so content that is replaced must always
       differ, for example by a unique part.
@@ -91,7 +91,7 @@ class ObjectStore:
     def stat(self, path: str) -> StoredFile | None:
         check_path(path)
         with _answers(path), suppress(FileNotFoundError):
-            return _stored(obstore.head(self._objects, path))
+            return _file_of(obstore.head(self._objects, path))
         return None
 
     def delete(self, path: str) -> None:
@@ -109,7 +109,7 @@ class ObjectStore:
         return tuple(stuck)
 
     def walk(self, folder: str) -> Iterator[StoredFile]:
-        return iter([_stored(meta) for meta in self._below(folder)])
+        return iter([_file_of(meta) for meta in self._below(folder)])
 
     def paths(self, folder: str, *, without: str = "") -> list[str]:
         return outside(without, [meta["path"] for meta in self._below(folder)])
@@ -142,7 +142,7 @@ class ObjectStore:
             finally:
                 # Once its file is closed, an abandoned sink does not flush when it is collected.
                 file.close()
-            is_created = self._create(path, _mapped(spool.fileno(), path))
+            is_created = self._create(path, _map_file(spool.fileno(), path))
             is_ours = is_created or self._has_content(path, spool.fileno())
         if not is_ours:
             raise FileExistsError(errno.EEXIST, "the path is taken", path)
@@ -173,7 +173,7 @@ class ObjectStore:
         found = self.stat(path)
         if found is None or found.size != os.fstat(spool).st_size:
             return False
-        return found.size == 0 or self.read(path) == _mapped(spool, path)[:]
+        return found.size == 0 or self.read(path) == _map_file(spool, path)[:]
 
     def _create(self, path: str, content: bytes | mmap.mmap) -> bool:
         with _answers(path):
@@ -282,7 +282,7 @@ def _answers(path: str) -> Iterator[None]:
         raise InvalidRequest("not a path for an object store", path=repr(path), cause=cause) from error
 
 
-def _mapped(descriptor: int, path: str) -> bytes | mmap.mmap:
+def _map_file(descriptor: int, path: str) -> bytes | mmap.mmap:
     """The file as memory that the system may drop and read again, however large it is.
 
     Given the file itself, the client would copy it into memory as a whole.
@@ -321,8 +321,8 @@ def _without_folders(found: "Sequence[ObjectMeta]", folder: str) -> "Iterator[Ob
 
 
 def _in_order(found: "Iterable[ObjectMeta]") -> tuple[StoredFile, ...]:
-    return tuple(sorted(map(_stored, found), key=lambda file: file.path))
+    return tuple(sorted(map(_file_of, found), key=lambda file: file.path))
 
 
-def _stored(meta: "ObjectMeta") -> StoredFile:
+def _file_of(meta: "ObjectMeta") -> StoredFile:
     return StoredFile(meta["path"], meta["size"], round(meta["last_modified"].timestamp() * 1000))

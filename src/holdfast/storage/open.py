@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 from urllib.parse import quote, unquote, urlsplit
 
 from holdfast.errors import InvalidOption, InvalidRequest
+from holdfast.storage.disk import LOCAL_DISK, PRIVATE_DISK
 from holdfast.storage.local import LocalStore
 from holdfast.storage.store import Store, StoreLocation
 
@@ -43,7 +44,9 @@ _CLIENT_OPTIONS = frozenset(
 )
 
 
-def location_of(path: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> StoreLocation:
+def location_of(
+    path: str | os.PathLike[str], options: Mapping[str, str] | None = None, *, is_private: bool = False
+) -> StoreLocation:
     """Where a table is, in a form that means the same in every process.
 
     Spark's workers run in folders of their own, so local paths become absolute.
@@ -55,10 +58,22 @@ def location_of(path: str | os.PathLike[str], options: Mapping[str, str] | None 
             raise InvalidOption("a storage option is not text", option=name, type=type(value).__name__)
     match = _SCHEME.match(uri)
     if match is None:
-        return StoreLocation(os.path.abspath(_not_empty(uri.strip() and uri, uri)), given)
+        return StoreLocation(os.path.abspath(_not_empty(uri.strip() and uri, uri)), given, is_private)
     if match[1].lower() == "file":
-        return StoreLocation(os.path.abspath(_not_empty(_local_path(uri), uri)), given)
-    return StoreLocation(uri, given)
+        return StoreLocation(os.path.abspath(_not_empty(_local_path(uri), uri)), given, is_private)
+    return StoreLocation(uri, given, is_private)
+
+
+def canonical(uri: str) -> str:
+    """One name for a place, whatever links lead to it; for comparing on one machine, not for opening."""
+    return uri if _SCHEME.match(uri) else os.path.realpath(uri)
+
+
+def is_link(location: StoreLocation, below: str = "") -> bool:
+    """Whether a local path, or what lies below it, is a symbolic link."""
+    return _SCHEME.match(location.uri) is None and os.path.islink(
+        os.path.join(location.uri, below).rstrip("/")
+    )
 
 
 def open_store(location: StoreLocation) -> Store:
@@ -80,20 +95,20 @@ def open_store(location: StoreLocation) -> Store:
     uri = location.uri
     match = _SCHEME.match(uri)
     if match is None:
-        return _open_folder(_not_empty(uri, uri))
+        return _open_folder(_not_empty(uri, uri), is_private=location.is_private)
     scheme = match[1].lower()
     if scheme == "file":
-        return _open_folder(_not_empty(_local_path(uri), uri))
+        return _open_folder(_not_empty(_local_path(uri), uri), is_private=location.is_private)
     if scheme in OBJECT_SCHEMES and uri[len(scheme) :].startswith("://"):
         return _open_objects(location)
     known = ", ".join(("file", *OBJECT_SCHEMES))
     raise InvalidRequest("the scheme is not known", uri=uri, hint=f"use a path or one of {known}")
 
 
-def _open_folder(path: str) -> Store:
+def _open_folder(path: str, *, is_private: bool) -> Store:
     if os.path.exists(path) and not os.path.isdir(path):
         raise InvalidRequest("the path is a file, not a folder", path=path, hint="give a folder")
-    return LocalStore(path)
+    return LocalStore(path, disk=PRIVATE_DISK if is_private else LOCAL_DISK)
 
 
 def _open_objects(location: StoreLocation) -> Store:

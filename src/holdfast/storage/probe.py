@@ -1,14 +1,23 @@
-"""Finding out what a store really does, before two writers trust it."""
+"""Finding out what a store really does, before two writers trust it.
 
+A table is probed once per address, before its first shared write. The answer
+is a file in `STORAGE_FOLDER`, so a copy of the table elsewhere is probed anew.
+"""
+
+import hashlib
+import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+
+import msgspec
 
 from holdfast.clock import Clock
 from holdfast.errors import Refused, StorageUnavailable
-from holdfast.storage.store import Store
+from holdfast.model.names import PROBE_FOLDER, STORAGE_FOLDER
+from holdfast.storage.store import Store, read_or_none
 
-PROBE_FOLDER = ".hoodie/.holdfast/probe"
+log = logging.getLogger(__name__)
 
 _RACES = 3
 
@@ -22,11 +31,27 @@ class StoreTraits:
     case_sensitive: bool
 
 
+def ensure_many_writers(store: Store, clock: Clock) -> None:
+    """Refuse a store that is not safe for several writers; costs one look once it was found safe."""
+    answer = f"{STORAGE_FOLDER}/{hashlib.sha256(store.uri('').encode()).hexdigest()[:16]}"
+    if store.stat(answer) is not None:
+        return
+    traits = probe(store, clock)
+    if store.stat(answer) is not None:
+        # Another writer has the answer. It also removed the files of this probe, perhaps too early.
+        return
+    require_many_writers(traits)
+    store.create(answer, msgspec.json.encode({"address": store.uri(""), **asdict(traits)}) + b"\n")
+    log.info("storage.probed", extra={"table": store.uri("")})
+    store.delete_all(store.paths(PROBE_FOLDER))
+    store.prune(PROBE_FOLDER)
+
+
 def probe(store: Store, clock: Clock) -> StoreTraits:
     """Try the store with a few small files of its own, and remove them.
 
     A killed probe leaves its files in a folder of their own below
-    `PROBE_FOLDER`; they harm nobody.
+    `PROBE_FOLDER`; the next probe that succeeds removes them.
     """
     folder = f"{PROBE_FOLDER}/{clock.unique()}"
     try:
@@ -70,13 +95,13 @@ def _creates_once(store: Store, path: str) -> bool:
         won = list(pool.map(create, contents))
     if won.count(True) != 1 or store.create(path, b"third"):
         return False
-    return _content(store, path) == contents[won.index(True)]
+    return read_or_none(store, path) == contents[won.index(True)]
 
 
 def _reads_what_was_written(store: Store, path: str) -> bool:
     for content in (b"old", b"newer", b"newest"):
         store.put(path, content)
-        if _content(store, path) != content:
+        if read_or_none(store, path) != content:
             return False
     return True
 
@@ -101,10 +126,3 @@ def _replaces_only_the_known(store: Store, path: str) -> bool:
 def _tells_cases_apart(store: Store, folder: str) -> bool:
     store.create(f"{folder}/case", b"")
     return store.stat(f"{folder}/CASE") is None
-
-
-def _content(store: Store, path: str) -> bytes | None:
-    try:
-        return store.read(path)
-    except FileNotFoundError:
-        return None

@@ -127,3 +127,5 @@ class StoreLocation:
     uri: str
     options: Mapping[str, str] = field(repr=False)
     """May hold credentials, so its text form does not show them."""
+    is_private: bool = False
+    """Whether what is made there, on a local disk, is for the user alone who makes it."""

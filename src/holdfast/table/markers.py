@@ -1,6 +1,6 @@
 """Markers: one small file left before each data file, naming it.
 
-A task that dies tells nobody what it wrote. The markers of an instant are the
+A task that dies cannot say what it wrote. The markers of an instant are the
 only complete inventory of the files its attempts may have left.
 """
 

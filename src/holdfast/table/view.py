@@ -1,13 +1,14 @@
-"""The view: which base files a snapshot consists of.
+"""The view: which file slices a snapshot consists of.
 
-Files are handled as columns, never as one object each: a table may have a
-million of them. What a commit on the active timeline wrote is what it says it
-wrote; files of older instants were committed and archived, and only the
-listing knows them.
+Slices are rows of columns, never one object each: a table may have a million
+of them. What a commit on the active timeline wrote is what it says it wrote;
+files of older instants were committed and archived, and only the listing knows
+them.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 
 import numpy as np
 import numpy.typing as npt
@@ -22,19 +23,22 @@ from holdfast.format.commits import (
     decode_writes,
     decode_writes_in,
 )
-from holdfast.format.malformed import Malformed
+from holdfast.format.malformed import report_damage
 from holdfast.format.restores import RestoreMetadata, decode_restore_metadata
 from holdfast.format.rollbacks import RollbackMetadata, decode_rollback_metadata
 from holdfast.model.instant import Action, Instant, InstantTime, end_of
-from holdfast.model.names import BASE_FILE_PATTERN, META_FOLDER, in_partition, instant_file
+from holdfast.model.names import BASE_FILE_PATTERN, LOG_FILE_PATTERN, META_FOLDER, in_partition, instant_path
+from holdfast.model.slices import FileSlice
 from holdfast.storage.store import Store
 from holdfast.table.archive import read_archive
-from holdfast.table.given_up import clean_that_names
-from holdfast.table.in_place import Said
+from holdfast.table.clean_plans import find_deleting_clean
+from holdfast.table.row_placement import RowPlacement
 from holdfast.timeline.archived import NO_ARCHIVE, ArchivedTimeline
 from holdfast.timeline.timeline import Timeline, read_all_completed
 
 _BASE_FILE_SUFFIX = ".parquet"
+_LOG = ".log."
+"""In the name of every log file."""
 _UNDOING: Mapping[Action, Callable[[bytes], RollbackMetadata | RestoreMetadata]] = {
     Action.ROLLBACK: decode_rollback_metadata,
     Action.RESTORE: decode_restore_metadata,
@@ -42,34 +46,41 @@ _UNDOING: Mapping[Action, Callable[[bytes], RollbackMetadata | RestoreMetadata]]
 
 SLICES = pa.schema(
     [
-        ("path", pa.string()),
+        ("base", pa.string()),  # the path of the base file; null for a slice of log files alone
         ("partition", pa.string()),
         ("file_id", pa.string()),
         ("instant", pa.string()),
-        ("size", pa.int64()),  # null where only the listing knows the file
+        ("size", pa.int64()),  # of the base file; null where only the listing knows it
         ("previous", pa.string()),  # the instant of the version this one replaced; null if there is none
+        ("logs", pa.list_(pa.string())),  # the paths of the log files; empty in a copy-on-write table
     ]
 )
-"""One row per base file."""
+"""One row per file slice: what is kept or deleted together, and makes one version of a file group."""
+
+DATA_FILES = pa.schema([(name, pa.string()) for name in ("path", "partition", "file_id", "instant")])
+"""One row per data file, base files and log files, with the slice that it is of."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
+class _CommitFacts:
     """What commits say."""
 
     slices: pa.Table
     replaced: dict[str, InstantTime]
     schemas: dict[InstantTime, str]
-    in_place: dict[InstantTime, frozenset[InstantTime]]
+    placement: RowPlacement
 
 
 @dataclass(frozen=True)
 class View:
-    """All base files of a table that belong to finished commits, of all versions."""
+    """All file slices of a table that belong to finished commits, of all versions.
+
+    Their log files are not among them, until `with_logs` adds them: readers do not look at those yet.
+    """
 
     timeline: Timeline
     slices: pa.Table
-    """In the order of their paths, so the versions of a file group stand together."""
+    """Rows of `SLICES` in the order of the paths, so the versions of a file group stand together."""
     listed: pa.Array
     """The paths of all files there are."""
     replaced: dict[str, InstantTime]
@@ -80,7 +91,7 @@ class View:
     """Where the plans of cleans are, which say why a file is missing."""
     has_archived: bool = False
     """Whether the timeline has those commits, too, that were archived."""
-    said_in_place: Said = field(default_factory=dict)
+    placement_by_commit: RowPlacement = field(default_factory=dict)
     """Commits of the timeline that say that the rows they wrote lie in the partitions these name."""
 
     def latest(self, as_of: InstantTime | None = None) -> pa.Table:
@@ -94,9 +105,9 @@ class View:
             return view.latest(as_of)
         newest = self.newest(as_of)
         # Looked for among the few that are newest, not among all there are.
-        there = self.listed.filter(pc.is_in(self.listed, newest["path"].combine_chunks())).unique()
+        there = self.listed.filter(pc.is_in(self.listed, newest["base"].combine_chunks())).unique()
         if len(there) < len(newest):
-            absent = newest["path"].filter(pc.invert(pc.is_in(newest["path"], there)))
+            absent = newest["base"].filter(pc.invert(pc.is_in(newest["base"], there)))
             raise self._incomplete(absent[0].as_py(), as_of)
         if as_of is not None:
             self._check_superseded(as_of)
@@ -122,38 +133,66 @@ class View:
             slices = slices.filter(pa.array(instant_numbers(slices["instant"]) <= int(as_of)))
         hidden = [group for group, time in self.replaced.items() if as_of is None or time <= as_of]
         if hidden:
-            slices = slices.filter(pc.invert(pc.is_in(groups_of(slices), pa.array(hidden, pa.string()))))
+            slices = slices.filter(pc.invert(pc.is_in(slice_groups(slices), pa.array(hidden, pa.string()))))
         return slices.take(pa.array(_newest_of_each_group(slices), pa.int64()))
+
+    def find_written_into_the_past(self) -> str | None:
+        """A file that was built on a version with a later time; None if there is none, as it should be.
+
+        It finds most of what `find_hidden` does, and costs little.
+        """
+        updates = self.slices.filter(pc.is_valid(self.slices["previous"]))
+        is_behind = instant_numbers(updates["previous"]) > instant_numbers(updates["instant"])
+        return updates["base"][int(is_behind.argmax())].as_py() if is_behind.any() else None
+
+    def find_hidden(self) -> pa.Table:
+        """Versions that a newer one hides without having been built on them: their rows are never read.
+
+        The clock of a writer went back then, and it wrote into the past. Only
+        the commits of copy-on-write tables tell.
+        """
+        slices, first = self.slices, self.timeline.first_commit_time
+        if first is None:
+            return slices.slice(0, 0)
+        groups, times = slice_groups(slices), instant_numbers(slices["instant"])
+        has_previous = pc.is_valid(slices["previous"]).to_numpy()
+        is_after = np.zeros(len(times), dtype=bool)
+        is_after[has_previous] = instant_numbers(slices["previous"].drop_null()) < times[has_previous]
+        built_on = _slice_keys(groups, slices["previous"]).filter(pa.array(is_after))
+        is_built_on = pc.is_in(_slice_keys(groups, slices["instant"]), built_on.combine_chunks())
+        # Of files that no commit of the timeline names, it is not known who built on them.
+        is_hidden = (
+            (times >= int(end_of(first))) & pc.is_valid(slices["size"]).to_numpy() & ~is_built_on.to_numpy()
+        )
+        is_hidden[_newest_of_each_group(slices)] = False
+        return slices.filter(pc.and_(pa.array(is_hidden), pc.is_in(slices["base"], self.listed)))
 
     def _check_superseded(self, as_of: InstantTime) -> None:
         """Look for versions that served at `as_of`, were replaced since, and are gone."""
         commits = self.timeline.completed_commits
-        if commits and as_of < commits[0].time and self._cleans():
+        if commits and as_of < commits[0].time and self.timeline.completed_cleans:
             raise self._incomplete("unknown, before the timeline", as_of)
-        then = pc.less_equal(pc.cast(self.slices["previous"], pa.int64()), int(as_of))
-        since = pa.chunked_array([pa.array(instant_numbers(self.slices["instant"]) > int(as_of))])
-        later = self.slices.filter(pc.fill_null(pc.and_(then, since), False))
-        served = pc.binary_join_element_wise(groups_of(later), later["previous"], "@")
-        kept = pc.binary_join_element_wise(groups_of(self.slices), self.slices["instant"], "@")
+        was_then = pc.less_equal(pc.cast(self.slices["previous"], pa.int64()), int(as_of))
+        is_since = pa.chunked_array([pa.array(instant_numbers(self.slices["instant"]) > int(as_of))])
+        later = self.slices.filter(pc.fill_null(pc.and_(was_then, is_since), False))
+        served = _slice_keys(slice_groups(later), later["previous"])
+        kept = slice_keys(self.slices)
         gone = served.filter(pc.invert(pc.is_in(served, kept.combine_chunks())))
-        known = set(groups_of(self.slices).unique().to_pylist()) if self.replaced else set()
+        known = set(slice_groups(self.slices).unique().to_pylist()) if self.replaced else set()
         lost = [group for group, time in self.replaced.items() if time > as_of and group not in known]
         if len(gone) > 0 or lost:
             raise self._incomplete(gone[0].as_py() if len(gone) > 0 else lost[0], as_of)
 
     def _incomplete(self, missing: str, as_of: InstantTime | None) -> HoldfastError:
-        clean = None if self.store is None else clean_that_names(self.store, missing)
+        clean = None if self.store is None else find_deleting_clean(self.store, missing)
         if clean is None and as_of is not None:
             # Its plan is archived, or cannot be read.
-            clean = max(self._cleans(), default=None)
+            clean = max((each.time for each in self.timeline.completed_cleans), default=None)
         if clean is None:
             return TableDamaged("a data file is missing", file=missing)
         return SnapshotExpired(
             "this snapshot was removed by a clean", as_of=as_of or "now", clean=clean, file=missing
         )
-
-    def _cleans(self) -> list[InstantTime]:
-        return [i.time for i in self.timeline.instants if i.action is Action.CLEAN and i.is_completed]
 
 
 def load_view(store: Store, timeline: Timeline) -> View:
@@ -167,8 +206,8 @@ def view_of(
     """The view of a table that was listed before. `archived` tells of what is only in archives."""
     # A few at a time: together they may be larger than all that is made of them.
     read = archived.read_completed if archived.files else read_all_completed
-    said = _said_by_commits(read(store, timeline.completed_commits))
-    return _view_of(store, timeline, listed, said, archived=archived)
+    facts = _read_facts(read(store, timeline.completed_commits))
+    return _view_of(store, timeline, listed, facts, archived=archived)
 
 
 def view_of_some(store: Store, timeline: Timeline, listed: pa.Array, partitions: Collection[str]) -> View:
@@ -176,62 +215,61 @@ def view_of_some(store: Store, timeline: Timeline, listed: pa.Array, partitions:
 
     It knows no schemas, and none of the files that are not there.
     """
-    instants = set(parsed_names(listed)["instant"].unique().to_pylist())
+    instants = set(parse_base_files(listed)["instant"].unique().to_pylist())
     commits = timeline.completed_commits
-    asked = [c for c in commits if c.time in instants or c.action is Action.REPLACECOMMIT]
-    said = _said_by_commits(read_all_completed(store, asked), partitions=partitions)
-    return _view_of(store, timeline, listed, said)
+    relevant = [c for c in commits if c.time in instants or c.action is Action.REPLACECOMMIT]
+    facts = _read_facts(read_all_completed(store, relevant), partitions=partitions)
+    return _view_of(store, timeline, listed, facts)
 
 
 def _view_of(
     store: Store,
     timeline: Timeline,
     listed: pa.Array,
-    said: _Said,
+    facts: _CommitFacts,
     *,
     archived: ArchivedTimeline = NO_ARCHIVE,
 ) -> View:
-    unnamed = listed.filter(pc.invert(pc.is_in(listed, said.slices["path"].combine_chunks())))
-    older = without_rolled_back(store, timeline, _archived(unnamed, timeline), archived=archived)
-    slices = pa.concat_tables([said.slices, older])
-    slices = slices.take(pc.sort_indices(slices["path"]))
-    return View(timeline, slices, listed, said.replaced, said.schemas, store, said_in_place=said.in_place)
+    unnamed = listed.filter(pc.invert(pc.is_in(listed, facts.slices["base"].combine_chunks())))
+    older = _of_archived_commits(store, timeline, parse_base_files(unnamed), archived=archived)
+    slices = pa.concat_tables([facts.slices, older])
+    slices = slices.take(pc.sort_indices(slices["base"]))
+    return View(
+        timeline, slices, listed, facts.replaced, facts.schemas, store, placement_by_commit=facts.placement
+    )
 
 
-def _said_by_commits(
+def _read_facts(
     commits: Iterable[tuple[Instant, bytes]], *, partitions: Collection[str] | None = None
-) -> _Said:
-    """The base files commits wrote, the file groups they replaced, and what they say of both.
+) -> _CommitFacts:
+    """The slices that commits wrote, the file groups they replaced, and what they say of both.
 
-    If partitions are given, only the files in those, and nothing else.
+    If partitions are given, only the slices in those, and nothing else.
     """
     tables: list[pa.Table] = [SLICES.empty_table()]
     replaced: dict[str, InstantTime] = {}
     schemas: dict[InstantTime, str] = {}
-    in_place: dict[InstantTime, frozenset[InstantTime]] = {}
+    placement: dict[InstantTime, frozenset[InstantTime]] = {}
     for instant, content in commits:
-        try:
+        with report_damage("commit metadata cannot be read", file=instant_path(instant)):
             if partitions is None:
-                said = decode_writes(content)
+                writes = decode_writes(content)
             else:
-                said = Writes(decode_writes_in(content, partitions), None, are_in_place=False)
+                writes = Writes(decode_writes_in(content, partitions), None, are_in_place=False)
             ids = decode_replaced_file_ids(content) if instant.action is Action.REPLACECOMMIT else {}
-        except Malformed as error:
-            file = instant_file(instant.time, instant.action, instant.state)
-            raise TableDamaged("commit metadata cannot be read", file=file, cause=error) from error
-        tables.append(_slices(said.files, instant.time))
-        if said.are_in_place:
-            in_place[instant.time] = said.built_on
-        if said.schema is not None:
-            schemas[instant.time] = said.schema
+        tables.append(_slices_of_commit(writes.files, instant.time))
+        if writes.are_in_place:
+            placement[instant.time] = writes.built_on
+        if writes.schema is not None:
+            schemas[instant.time] = writes.schema
         for partition, file_ids in ids.items():
             for file_id in file_ids:
                 replaced.setdefault(in_partition(partition, file_id), instant.time)
-    return _Said(pa.concat_tables(tables), replaced, schemas, in_place)
+    return _CommitFacts(pa.concat_tables(tables), replaced, schemas, placement)
 
 
-def _slices(files: list[WrittenFile], instant: InstantTime) -> pa.Table:
-    """Base files of one commit; log files are not among them."""
+def _slices_of_commit(files: list[WrittenFile], instant: InstantTime) -> pa.Table:
+    """The base files that one commit wrote, as rows of `SLICES`."""
     base = [file for file in files if file.path is not None and file.path.endswith(_BASE_FILE_SUFFIX)]
     columns = [
         pa.array([file.path for file in base], pa.string()),
@@ -240,56 +278,162 @@ def _slices(files: list[WrittenFile], instant: InstantTime) -> pa.Table:
         pa.array([instant], pa.string()).take(pa.array(np.zeros(len(base), dtype=np.int64))),
         pa.array([file.file_size_in_bytes for file in base], pa.int64()),
         pa.array([file.previous for file in base], pa.string()),
+        without_logs(len(base)),
     ]
     return pa.table(columns, schema=SLICES)
 
 
-def _archived(unnamed: pa.Array, timeline: Timeline) -> pa.Table:
-    """Files older than the active timeline; those of writes that are still pending are not among them."""
+def _of_archived_commits(
+    store: Store | None, timeline: Timeline, rows: pa.Table, *, archived: ArchivedTimeline = NO_ARCHIVE
+) -> pa.Table:
+    """The rows, of slices or of files, that are older than the timeline and were not rolled back.
+
+    Those of writes that are still pending are not among them. Nor is what a
+    task wrote after its write had been rolled back.
+    """
     first = timeline.first_commit_time
     if first is None:
-        return SLICES.empty_table()
-    found = parsed_names(unnamed)
+        return rows.slice(0, 0)
     pending = pa.array([i.time for i in timeline.instants if not i.is_completed], pa.string())
-    is_older = pa.chunked_array([pa.array(instant_numbers(found["instant"]) < int(end_of(first)))])
-    return found.filter(pc.and_(is_older, pc.invert(pc.is_in(found["instant"], pending))))
-
-
-def without_rolled_back(
-    store: Store, timeline: Timeline, slices: pa.Table, *, archived: ArchivedTimeline = NO_ARCHIVE
-) -> pa.Table:
-    """Leave out what a task wrote after its write had been rolled back."""
-    if slices.num_rows == 0:
-        return slices
+    is_older = pa.chunked_array([pa.array(instant_numbers(rows["instant"]) < int(end_of(first)))])
+    older = rows.filter(pc.and_(is_older, pc.invert(pc.is_in(rows["instant"], pending))))
+    if older.num_rows == 0 or store is None:
+        return older
     undoing = [i for i in timeline.instants if i.action in _UNDOING and i.is_completed]
     undone: list[str] = []
     for instant, content in archived.read_completed(store, undoing):
-        try:
+        with report_damage("what was rolled back cannot be read", file=instant_path(instant)):
             undone += _UNDOING[instant.action](content).commits
-        except Malformed as error:
-            file = instant_file(instant.time, instant.action, instant.state)
-            raise TableDamaged("what was rolled back cannot be read", file=file, cause=error) from error
-    return slices.filter(pc.invert(pc.is_in(slices["instant"], pa.array(undone, pa.string()))))
+    return older.filter(pc.invert(pc.is_in(older["instant"], pa.array(undone, pa.string()))))
 
 
-def parsed_names(paths: pa.Array) -> pa.Table:
-    """What the names of base files say, as rows of `SLICES`; strangers are left out."""
-    parts = pc.extract_regex(paths, BASE_FILE_PATTERN)
-    names = [parts.field(name) for name in ("partition", "file_id", "instant")]
-    unknown = pa.nulls(len(paths), pa.int64()), pa.nulls(len(paths), pa.string())
-    return pa.table([paths, *names, *unknown], schema=SLICES).filter(pc.is_valid(parts))
+def with_logs(view: View, compactions: Collection[InstantTime]) -> pa.Table:
+    """The slices that are there and that readers know, each with its log files.
+
+    Readers know the slices of commits, and those of `compactions` that are
+    pending: what is written meanwhile goes to log files that carry their
+    instants.
+    """
+    base = view.slices.filter(pc.is_in(view.slices["base"], view.listed))
+    logs = parse_log_files(view.listed)
+    if logs.num_rows == 0 or view.timeline.first_commit_time is None:
+        return base
+    shown = [commit.time for commit in view.timeline.completed_commits]
+    is_shown = pc.is_in(logs["instant"], pa.array([*shown, *compactions], pa.string()))
+    older = _of_archived_commits(view.store, view.timeline, logs.filter(pc.invert(is_shown)))
+    return _add_logs(base, pa.concat_tables([logs.filter(is_shown), older]))
 
 
-def groups_of(slices: pa.Table) -> pa.ChunkedArray:
+def _add_logs(slices: pa.Table, logs: pa.Table) -> pa.Table:
+    """The slices with these log files; those of log files alone come last."""
+    if logs.num_rows == 0:
+        return slices
+    grouping = logs.group_by(["partition", "file_id", "instant"], use_threads=False)
+    grouped = grouping.aggregate([("path", "list")])
+    # Of two base files of one instant, which are damage, one has the log files.
+    at = pc.index_in(slice_keys(grouped), slice_keys(slices).combine_chunks())
+    has_base = pc.is_valid(at).to_numpy()
+    numbers = np.full(slices.num_rows, -1, dtype=np.int64)
+    numbers[at.drop_null().to_numpy()] = np.flatnonzero(has_base)
+    lists = grouped["path_list"].combine_chunks()
+    taken = lists.take(pa.array(numbers, mask=numbers < 0))
+    with_base = slices.set_column(
+        slices.schema.get_field_index("logs"),
+        SLICES.field("logs"),
+        pc.coalesce(taken, without_logs(len(taken))),
+    )
+    alone = grouped.filter(pa.array(~has_base))
+    columns = [alone[name] for name in ("partition", "file_id", "instant")]
+    nulls = [pa.nulls(alone.num_rows, SLICES.field(name).type) for name in ("base", "size", "previous")]
+    columns = [nulls[0], *columns, *nulls[1:], alone["path_list"]]
+    return pa.concat_tables([with_base, pa.table(columns, schema=SLICES)])
+
+
+def without_logs(count: int) -> pa.Array:
+    """The column `logs` of slices without log files."""
+    return pa.ListArray.from_arrays(pa.array(np.zeros(count + 1, dtype=np.int32)), pa.array([], pa.string()))
+
+
+def has_logs(slices: pa.Table) -> bool:
+    return len(pc.list_flatten(slices["logs"])) > 0
+
+
+def data_files(slices: pa.Table) -> tuple[pa.ChunkedArray, npt.NDArray[np.int64]]:
+    """The paths of all files of the slices, base files first, and the row of the slice of each."""
+    rows = np.flatnonzero(pc.is_valid(slices["base"]).to_numpy())
+    if not has_logs(slices):
+        return slices["base"].drop_null(), rows
+    of_logs = pc.list_parent_indices(slices["logs"].combine_chunks()).to_numpy()
+    logs = pc.list_flatten(slices["logs"].combine_chunks())
+    paths = pa.chunked_array([*slices["base"].drop_null().chunks, logs], pa.string())
+    return paths, np.concatenate([rows, of_logs])
+
+
+def file_paths(slices: pa.Table) -> pa.ChunkedArray:
+    """The paths of all files of the slices, base files first."""
+    return data_files(slices)[0]
+
+
+def each_slice(slices: pa.Table) -> Iterator[FileSlice]:
+    """The slices one at a time."""
+    names = ("partition", "file_id", "instant", "base", "size")
+    logs = map(tuple, slices["logs"].to_pylist()) if has_logs(slices) else repeat((), slices.num_rows)
+    columns = (slices[name].to_pylist() for name in names)
+    return (FileSlice(*values) for values in zip(*columns, logs, strict=True))
+
+
+def slice_table(slices: Sequence[FileSlice]) -> pa.Table:
+    """Slices as rows of `SLICES`, in their order. What they were built on is not known any more."""
+    columns = [
+        pa.array([getattr(each, name) for each in slices], SLICES.field(name).type)
+        for name in ("base", "partition", "file_id", "instant", "size")
+    ]
+    logs = pa.array([each.logs for each in slices], SLICES.field("logs").type)
+    return pa.table([*columns, pa.nulls(len(slices), pa.string()), logs], schema=SLICES)
+
+
+def parse_base_files(paths: pa.Array) -> pa.Table:
+    """The slices of base files by their names, as rows of `SLICES`; other files are left out."""
+    files = _parse_names(paths, BASE_FILE_PATTERN)
+    unknown = pa.nulls(files.num_rows, pa.int64()), pa.nulls(files.num_rows, pa.string())
+    return pa.table([*files.columns, *unknown, without_logs(files.num_rows)], schema=SLICES)
+
+
+def parse_log_files(paths: pa.Array) -> pa.Table:
+    """Log files by their names, as rows of `DATA_FILES`; other files are left out."""
+    return _parse_names(paths.filter(pc.match_substring(paths, _LOG)), LOG_FILE_PATTERN)
+
+
+def parse_data_files(paths: pa.Array) -> pa.Table:
+    """Data files by their names, as rows of `DATA_FILES`; other files are left out."""
+    return pa.concat_tables([_parse_names(paths, BASE_FILE_PATTERN), parse_log_files(paths)])
+
+
+def _parse_names(paths: pa.Array, pattern: str) -> pa.Table:
+    parts = pc.extract_regex(paths, pattern)
+    names = [parts.field(name) for name in DATA_FILES.names[1:]]
+    return pa.table([paths, *names], schema=DATA_FILES).filter(pc.is_valid(parts))
+
+
+def slice_groups(rows: pa.Table) -> pa.ChunkedArray:
     """The file group of each row: `partition/file id`, or the file id alone in the root."""
-    joined = pc.binary_join_element_wise(slices["partition"], slices["file_id"], "/")
+    joined = pc.binary_join_element_wise(rows["partition"], rows["file_id"], "/")
     return pc.utf8_ltrim(joined, "/")
+
+
+def slice_keys(rows: pa.Table) -> pa.ChunkedArray:
+    """The slice of each row, of slices or of files: `partition/file id@instant`."""
+    return _slice_keys(slice_groups(rows), rows["instant"])
+
+
+def _slice_keys(groups: pa.ChunkedArray, instants: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.binary_join_element_wise(groups, instants, "@")
 
 
 def _newest_of_each_group(slices: pa.Table) -> npt.NDArray[np.int64]:
     if slices.num_rows == 0:
         return np.empty(0, dtype=np.int64)
-    groups = groups_of(slices).combine_chunks()
+    groups = slice_groups(slices).combine_chunks()
     starts_group = np.ones(len(groups), dtype=bool)
     starts_group[1:] = pc.not_equal(groups[1:], groups[:-1]).to_numpy(zero_copy_only=False)
     starts = np.flatnonzero(starts_group)
@@ -300,7 +444,7 @@ def _newest_of_each_group(slices: pa.Table) -> npt.NDArray[np.int64]:
         owner = np.searchsorted(starts, rows, side="right")
         doubled = rows[np.flatnonzero(owner[1:] == owner[:-1])[0]]
         raise TableDamaged(
-            "a file group has two files of one instant", file=slices["path"][int(doubled)].as_py()
+            "a file group has two files of one instant", file=slices["base"][int(doubled)].as_py()
         )
     return rows
 

@@ -1,17 +1,18 @@
 """The archived timeline: instants that left the active one, and what they said.
 
 Nothing here is needed to read a table as it is now. An instant may be in
-several archives, and on the active timeline as well, if whoever archived it
+several archives, and on the active timeline as well, if its archiver
 died; it counts once.
 """
 
+import datetime as dt
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from holdfast.format.archive import ArchivedFile, decode_archive
-from holdfast.model.instant import Action, Instant, InstantTime, State
+from holdfast.model.instant import COMMIT_ACTIONS, Action, Instant, InstantTime, State
 from holdfast.model.names import META_FOLDER, SHOWN_AS, parse_archive
 from holdfast.storage.store import Store, StoredFile
 from holdfast.timeline.timeline import Timeline, read_all_completed
@@ -42,18 +43,18 @@ class ArchivedTimeline:
                 furthest[key] = Instant(time, action, state, moment)
         return Timeline(tuple(sorted(furthest.values(), key=lambda i: (i.time, i.action))))
 
-    def said(self, time: InstantTime, action: Action, state: State = State.COMPLETED) -> bytes | None:
-        """What the file of an instant said; None if it is not archived, or nothing of it is kept."""
+    def content(self, time: InstantTime, action: Action, state: State = State.COMPLETED) -> bytes | None:
+        """What the file of an instant says; None if it is not archived, or nothing of it is kept."""
         file = self.files.get((time, action, state))
         return file.content if file is not None and file.content else None
 
     def read_completed(self, store: Store, instants: Sequence[Instant]) -> Iterator[tuple[Instant, bytes]]:
         """As `read_all_completed`, of archived instants, too."""
-        said = {instant: self.said(instant.time, instant.action) for instant in instants}
-        active = [instant for instant in instants if said[instant] is None]
-        said |= dict(read_all_completed(store, active))
+        contents = {instant: self.content(instant.time, instant.action) for instant in instants}
+        active = [instant for instant in instants if contents[instant] is None]
+        contents |= dict(read_all_completed(store, active))
         for instant in instants:
-            content = said[instant]
+            content = contents[instant]
             assert content is not None, "what is not archived was read, or that failed"
             yield instant, content
 
@@ -62,6 +63,17 @@ class ArchivedTimeline:
         shown = {_key(instant) for instant in active.instants}
         older = [instant for instant in self.timeline.instants if _key(instant) not in shown]
         return Timeline(tuple(sorted((*older, *active.instants), key=lambda i: (i.time, i.action))))
+
+    def without_between(self, gaps: Sequence[tuple[InstantTime, InstantTime]]) -> "ArchivedTimeline":
+        """Without the commits that lie between two instants, for each of the pairs."""
+        if not gaps:
+            return self
+        kept = {
+            key: file
+            for key, file in self.files.items()
+            if key[1] not in COMMIT_ACTIONS or not any(after < key[0] < before for after, before in gaps)
+        }
+        return ArchivedTimeline(kept, self.is_whole)
 
 
 NO_ARCHIVE = ArchivedTimeline()
@@ -80,22 +92,22 @@ def archive_files(store: Store, folder: str) -> dict[int, StoredFile]:
     return dict(sorted(found, key=lambda one: (one[0], one[1].path)))
 
 
-def load_archived(store: Store, folder: str) -> ArchivedTimeline:
+def load_archived(store: Store, folder: str, zone: dt.tzinfo) -> ArchivedTimeline:
     """Read all archives. One that was merged into another meanwhile is read there."""
-    return read_archives(store, list(archives(store, folder).values()))
+    return read_archives(store, list(archives(store, folder).values()), zone)
 
 
-def read_archives(store: Store, paths: Sequence[str]) -> ArchivedTimeline:
+def read_archives(store: Store, paths: Sequence[str], zone: dt.tzinfo = dt.UTC) -> ArchivedTimeline:
     """Read some archives. One that is gone says nothing."""
     files: dict[tuple[InstantTime, Action, State], ArchivedFile] = {}
     is_whole = True
     for path, content in zip(paths, store.read_all(paths), strict=True):
         if content is None:
             continue
-        archive = decode_archive(content)
+        archive = decode_archive(content, zone)
         if not archive.is_whole:
             is_whole = False
-            log.warning("archive.damaged", extra={"file": path})
+            log.warning("archive.damaged", extra={"table": store.uri(""), "file": store.uri(path)})
         for file in archive.files:
             files.setdefault((file.time, SHOWN_AS.get(file.action, file.action), file.state), file)
     return ArchivedTimeline(files, is_whole)

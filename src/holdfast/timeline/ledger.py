@@ -10,15 +10,19 @@ outcome of an instant is the first COMMIT or ABORT that names it:
 A commit stands until a REVOKE takes it back: a rollback of the newest commit,
 or a restore, which takes undecided writes with it.
 
-A CLEAN says that the files of a stored plan may go: whoever wants to rely on
-one of them afterwards is refused.
+A CLEAN says that the files of a stored plan may go: an operation that relies
+on one of them afterwards is refused.
 
 An ARCHIVE says that the commits up to its instant leave the timeline. None of
 them is undecided, so none can be aborted afterwards.
 
-A checkpoint holds what all entries before it say. Entries that lie far enough
-behind one are deleted. First the floor is raised above them, and it never
-sinks. Whoever slept through that would take the hole for the ledger's end; so
+A DROP says that the table goes. Nothing is decided after it.
+
+A checkpoint holds what all entries before it say, except of instants that were
+aborted long ago: of those that it leaves out, a file in another folder tells,
+which only the few read who ask for one of them. Entries that lie far enough
+behind a checkpoint are deleted. First the floor is raised above them, and it never
+sinks. A process that slept through that would take the hole for the end; so
 what was found at the end, or put there, counts only if the floor lies below.
 
 A decision is a function from the state so far to the next entry. It runs
@@ -28,9 +32,10 @@ holds in the slot it wins.
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple, TypeVar
 
 from holdfast.clock import Clock
-from holdfast.errors import Conflict, OutcomeUnknown, StorageRefused, StorageUnavailable, TableDamaged
+from holdfast.errors import Conflict, TableDamaged
 from holdfast.format.ledger_entries import (
     Entry,
     EntryKind,
@@ -41,14 +46,24 @@ from holdfast.format.ledger_entries import (
     encode_checkpoint,
     encode_entry,
 )
-from holdfast.format.malformed import Malformed
+from holdfast.format.malformed import Malformed, report_damage
 from holdfast.host import Owner
-from holdfast.model.instant import Action, InstantTime
-from holdfast.model.names import CHECKPOINT_FOLDER, LEDGER_FLOOR, LEDGER_FOLDER
-from holdfast.storage.store import Store
+from holdfast.model.instant import Action, InstantTime, just_before
+from holdfast.model.names import ABORTED_FOLDER, CHECKPOINT_FOLDER, LEDGER_FLOOR, LEDGER_FOLDER
+from holdfast.storage.store import Store, read_or_none
+from holdfast.timeline.after_decision import after_decision, create_for_certain
 
-_CHECKPOINT_AFTER = 50
-_ATTEMPTS_ON_ERROR = 3
+NO_SLOT = 0
+_CHECKPOINT_AFTER = 100
+
+NO_COMMIT = InstantTime("0")
+"""What an ARCHIVE names that takes rollbacks or cleans alone, and before which no commit was archived."""
+
+
+_ONLY_AFTER_RESTORES = frozenset(
+    {EntryKind.BEGIN, EntryKind.REVOKE, EntryKind.SAVEPOINT, EntryKind.CLEAN, EntryKind.ARCHIVE}
+)
+"""When one of these is decided, no restore is pending: that is checked in the same slot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +79,15 @@ class Begun:
 class Committed:
     action: Action
     slot: int
+    """Where its metadata is; `NO_SLOT` if another program committed it."""
+
+
+class DecidedCommit(NamedTuple):
+    """One commit of the ledger, sorted as it was decided."""
+
+    slot: int
+    time: InstantTime
+    action: Action
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +105,8 @@ class Aborted:
 class Restoring:
     instant: InstantTime
     to: InstantTime
+    is_over: bool = False
+    """Whether something was decided since that is never decided before the restore is completed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +114,17 @@ class Archiving:
     until: InstantTime
     """The newest commit that leaves the timeline. It and all older instants are decided."""
     slot: int
+    through: InstantTime = NO_COMMIT
+    """The newest rollback or clean that ever left the timeline. It and all older ones are completed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """A commit that an application gave a number."""
+
+    number: int
+    instant: InstantTime
+    action: Action
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,71 +137,153 @@ class LedgerState:
     """The greatest time ever given out, for writes and for rollbacks."""
     begun: Mapping[InstantTime, Begun] = field(default_factory=dict)
     committed: Mapping[InstantTime, Committed] = field(default_factory=dict)
-    """Since the last checkpoint; what lies before it is published."""
+    """Since the last checkpoint; of those before it, what the timeline showed then and has to show still."""
     aborted: Mapping[InstantTime, Aborted] = field(default_factory=dict)
-    """For the table's life: files that appear late must still be recognised."""
+    """Until its rollback has left the timeline; afterwards `Ledger.read_with_older_aborts` tells."""
     restore: Restoring | None = None
-    """The newest restore; the timeline tells whether it is completed."""
+    """The newest restore; the timeline tells whether it is completed, and what was decided since."""
     savepoints: Mapping[InstantTime, int] = field(default_factory=dict)
     """Savepointed commit → slot."""
     cleans: Mapping[InstantTime, InstantTime | None] = field(default_factory=dict)
     """Clean → the earliest commit that it leaves whole. The timeline tells which of them are completed."""
     archive: Archiving | None = None
     """The newest decision to archive; the timeline tells whether it is carried out."""
+    restored: tuple[tuple[InstantTime, InstantTime], ...] = ()
+    """Archived commits that restores went to, with the restores: all that was between them is taken back."""
+    numbered: Mapping[str, tuple[Numbered, ...]] = field(default_factory=dict)
+    """Application → the commits it numbered, ascending: of those that were archived only the newest."""
+    dropped: bool = False
+    """Whether it is decided that the table goes, with all that belongs to it."""
+    birth: int | None = None
+    """The slot of the COMMIT that the table came to be with; None if it was created before."""
+    zone: str = ""
+    """The time zone of the table's instants, where that is not UTC; empty if it is not known yet."""
+    lock: str = ""
+    """The lock that the table is written under; empty if there is none."""
+
+    @property
+    def newborn(self) -> InstantTime | None:
+        """The commit that the table comes to be with, if it is the only one there is."""
+        times = [time for time, one in self.committed.items() if one.slot == self.birth]
+        return times[0] if len(self.committed) == 1 and times and not self.dropped else None
+
+    def find_numbered(self, application: str, number: int) -> Numbered | None:
+        """The commit that a write of this number repeats: its own, or else the next that was committed."""
+        return next((one for one in self.numbered.get(application, ()) if one.number >= number), None)
 
     def is_archived(self, time: InstantTime) -> bool:
         """Whether an instant that the timeline does not show was decided, and archived since."""
         return self.archive is not None and time <= self.archive.until
 
+    def is_taken_back(self, time: InstantTime) -> bool:
+        """Whether an instant was aborted, or archived and taken back by a restore since."""
+        return time in self.aborted or any(to < time < restore for to, restore in self.restored)
+
+    def has_left(self, service: InstantTime) -> bool:
+        """Whether a rollback or a clean that the timeline does not show was completed, and archived since."""
+        return self.archive is not None and service <= max(self.archive.until, self.archive.through)
+
     def after(self, entry: Entry, digest: str) -> "LedgerState":
         """The state with one more entry."""
-        begun, committed, aborted = dict(self.begun), dict(self.committed), dict(self.aborted)
-        savepoints, cleans, restore = dict(self.savepoints), dict(self.cleans), self.restore
-        archive = self.archive
-        time = entry.instant
-        is_decided = time in committed or time in aborted
-        match entry.kind:
-            case EntryKind.BEGIN:
-                assert entry.owner is not None, "BEGIN names its owner"
-                begun[time] = Begun(entry.action, entry.owner, entry.slot, entry.shared)
-            case EntryKind.COMMIT if not is_decided:
-                begun.pop(time, None)
-                committed[time] = Committed(entry.action, entry.slot)
-            case EntryKind.ABORT if not is_decided:
-                assert entry.rollback is not None, "ABORT names its rollback"
-                begun.pop(time, None)
-                aborted[time] = Aborted(entry.action, entry.rollback, entry.reason)
-            case EntryKind.REVOKE:
-                if entry.restored_to is not None:
-                    restore = Restoring(time, entry.restored_to)
-                by_restore = time if entry.restored_to is not None else None
-                for one in entry.revoked:
-                    was_begun = begun.pop(one.instant, None) is not None
-                    committed.pop(one.instant, None)
-                    aborted[one.instant] = Aborted(
-                        one.action, one.rollback, entry.reason, None if was_begun else time, by_restore
-                    )
-            case EntryKind.SAVEPOINT:
-                savepoints[time] = entry.slot
-            case EntryKind.RELEASE:
-                savepoints.pop(time, None)
-            case EntryKind.CLEAN:
-                cleans[time] = entry.earliest
-            case EntryKind.ARCHIVE:
-                archive = Archiving(time, entry.slot)
-        times = [self.newest, time, entry.rollback, *(one.rollback for one in entry.revoked)]
+        state = self
+        if self.restore is not None and entry.kind in _ONLY_AFTER_RESTORES:
+            state = replace(self, restore=replace(self.restore, is_over=True))
+        times = [self.newest, entry.instant, entry.rollback, *(one.rollback for one in entry.revoked)]
         return replace(
-            self,
+            state._decide(entry),
             slot=entry.slot,
             digest=digest,
             newest=max(t for t in times if t is not None),
-            begun=begun,
-            committed=committed,
-            aborted=aborted,
-            restore=restore,
-            savepoints=savepoints,
-            cleans=cleans,
-            archive=archive,
+            dropped=self.dropped or entry.kind is EntryKind.DROP,
+            zone=entry.zone or self.zone,
+            lock=self.lock if entry.lock is None else entry.lock,
+        )
+
+    def _decide(self, entry: Entry) -> "LedgerState":
+        """The state with what the entry decides about instants."""
+        time = entry.instant
+        is_decided = time in self.committed or time in self.aborted
+        match entry.kind:
+            case EntryKind.BEGIN:
+                assert entry.owner is not None, "BEGIN names its owner"
+                begun = Begun(entry.action, entry.owner, entry.slot, entry.shared)
+                return replace(self, begun={**self.begun, time: begun})
+            case EntryKind.COMMIT if not is_decided:
+                return replace(
+                    self,
+                    begun=_without(self.begun, time),
+                    committed={**self.committed, time: Committed(entry.action, entry.slot)},
+                    birth=self.birth if entry.properties is None else entry.slot,
+                    numbered=_with_number(self.numbered, entry),
+                )
+            case EntryKind.ABORT if not is_decided:
+                assert entry.rollback is not None, "ABORT names its rollback"
+                aborted = Aborted(entry.action, entry.rollback, entry.reason)
+                return replace(
+                    self, begun=_without(self.begun, time), aborted={**self.aborted, time: aborted}
+                )
+            case EntryKind.REVOKE:
+                return self._revoke(entry)
+            case EntryKind.SAVEPOINT:
+                return replace(self, savepoints={**self.savepoints, time: entry.slot})
+            case EntryKind.RELEASE:
+                return replace(self, savepoints=_without(self.savepoints, time))
+            case EntryKind.CLEAN:
+                return replace(self, cleans={**self.cleans, time: entry.earliest})
+            case EntryKind.ARCHIVE:
+                return self._archive_until(entry)
+        return self
+
+    def _archive_until(self, entry: Entry) -> "LedgerState":
+        """The state once everything until the entry's instant is to be archived."""
+        time = entry.instant
+        before = time if self.archive is None else self.archive.through
+        return replace(
+            self,
+            archive=Archiving(time, entry.slot, max(before, entry.through or before)),
+            numbered={
+                application: _commits_to_keep(commits, time, self.savepoints)
+                for application, commits in self.numbered.items()
+            },
+        )
+
+    def _revoke(self, entry: Entry) -> "LedgerState":
+        """The state without what the entry takes back: commits, and writes that never ended."""
+        time, restored_to = entry.instant, entry.restored_to
+        state = self if restored_to is None else self._restore_to(restored_to, by=time)
+        begun, committed, aborted = dict(state.begun), dict(state.committed), dict(state.aborted)
+        by_restore = None if restored_to is None else time
+        for one in entry.revoked:
+            was_begun = begun.pop(one.instant, None) is not None
+            committed.pop(one.instant, None)
+            aborted[one.instant] = Aborted(
+                one.action, one.rollback, entry.reason, None if was_begun else time, by_restore
+            )
+        numbered = _without_numbers(state.numbered, {one.instant for one in entry.revoked})
+        state = replace(state, begun=begun, committed=committed, aborted=aborted, numbered=numbered)
+        if not entry.copied:
+            return state
+        return replace(
+            state,
+            archive=Archiving(entry.archived or NO_COMMIT, entry.slot, entry.through or NO_COMMIT),
+            savepoints={t: slot for t, slot in state.savepoints.items() if t not in entry.released},
+            cleans={},
+        )
+
+    def _restore_to(self, target: InstantTime, *, by: InstantTime) -> "LedgerState":
+        """The state with a restore to a commit, which comes back to the timeline if it was archived."""
+        state = replace(self, restore=Restoring(by, target))
+        if self.archive is None or target > self.archive.until:
+            return state
+        # The commits after it do not stand any more.
+        earlier = [one for one in self.restored if one[0] < target]
+        between = _commits_with_number_between(self.numbered, target, by)
+        return replace(
+            state,
+            archive=replace(self.archive, until=just_before(target)),
+            restored=(*earlier, (target, by)),
+            committed={t: commit for t, commit in self.committed.items() if not target < t < by},
+            numbered=_without_numbers(self.numbered, between),
         )
 
 
@@ -181,8 +300,15 @@ class Decision:
     rollback: InstantTime | None = None
     revoked: tuple[Revoked, ...] = ()
     restored_to: InstantTime | None = None
+    copied: bool = False
+    archived: InstantTime | None = None
+    released: tuple[InstantTime, ...] = ()
     earliest: InstantTime | None = None
+    through: InstantTime | None = None
     reason: str = ""
+    properties: Mapping[str, str] | None = None
+    application: str = ""
+    number: int = 0
     payload: bytes = b""
 
 
@@ -190,14 +316,25 @@ class Ledger:
     """The ledger of one table, as far as this process has read it."""
 
     def __init__(self, store: Store, clock: Clock, *, checkpoint_after: int = _CHECKPOINT_AFTER) -> None:
-        """`checkpoint_after`: commits since the last checkpoint that make the next one due."""
+        """`checkpoint_after`: entries since the last checkpoint, of any kind, that make the next one due."""
         self._store = store
         self._clock = clock
         self._checkpoint_after = checkpoint_after
         self._state: LedgerState | None = None
+        self._checkpointed = 0
+        """The slot of the newest checkpoint that is known here."""
+        self._listed = 0
+        """The last slot that was there when the reading began."""
+        self._zone = ("", "")
+        """What the next entry says of the table's time zone, and over what."""
+        self._lock = ("", "")
+        """The same of the table's lock."""
 
     def read(self) -> LedgerState:
-        """Read to the end: everything appended before this call is in the result."""
+        """Read to the end: everything appended before this call is in the result.
+
+        `TableDamaged` if an entry is missing that others follow.
+        """
         state = self._read_on()
         while (floor := self._floor()) > state.slot:
             self._state = None
@@ -205,17 +342,36 @@ class Ledger:
             if floor > state.slot:
                 # It was raised no higher than a checkpoint that is there, or has a later one.
                 raise TableDamaged("the ledger ends below its floor", file=LEDGER_FLOOR, ends=state.slot)
+        if state.slot < self._listed:
+            raise TableDamaged(
+                "a ledger entry is missing, and others follow it",
+                file=_slot_path(state.slot + 1),
+                hint="put the file back from a backup: it says what was decided",
+            )
         return state
+
+    @property
+    def known(self) -> LedgerState:
+        """What was read or written last. Costs no call."""
+        return self._state or LedgerState()
+
+    def note_zone(self, name: str, *, over: str) -> None:
+        """Let the next entry say the table's time zone, unless another entry changes it before."""
+        self._zone = (name, over)
+
+    def note_lock(self, name: str, *, over: str) -> None:
+        """The same for the lock that the table is written under."""
+        self._lock = (name, over)
 
     def _read_on(self) -> LedgerState:
         """Read on until there is no next entry, which is the end unless that one was trimmed."""
-        state = self._state or self._newest_checkpoint()
+        state = self._state or self._start()
         while True:
             try:
                 content = self._store.read(_slot_path(state.slot + 1))
             except FileNotFoundError:
                 break
-            state = _folded(state, content)
+            state = _fold(state, content)
         self._state = state
         return state
 
@@ -224,7 +380,7 @@ class Ledger:
 
         Returns the state that ends with the new entry, or the state that made
         `decide` return None. Raises `OutcomeUnknown` if storage fails so that
-        nobody can tell whether the entry was written: nothing may be deleted then.
+        it is not known whether the entry was written: nothing may be deleted then.
         """
         while True:
             state = self.read()
@@ -245,16 +401,28 @@ class Ledger:
                 rollback=decision.rollback,
                 revoked=decision.revoked,
                 restored_to=decision.restored_to,
+                copied=decision.copied,
+                archived=decision.archived,
+                released=decision.released,
                 earliest=decision.earliest,
+                through=decision.through,
                 reason=decision.reason,
+                properties=None if decision.properties is None else dict(decision.properties),
+                application=decision.application,
+                number=decision.number,
+                zone=self._zone[0] if state.zone == self._zone[1] else "",
+                lock=self._lock[0] if state.lock == self._lock[1] != self._lock[0] else None,
             )
             content = encode_entry(entry, decision.payload)
             if self._create(_slot_path(entry.slot), content):
-                written = state.after(entry, digest_of(content))
-                if self._floor() < entry.slot:
-                    self._state = written
-                    return written
-                standing = self._standing(entry)
+                hint = "the next operation on the table finds out and goes on"
+                self._lock = ("", "")  # It is said; others may change it from here on.
+                with after_decision("a decision was written", file=_slot_path(entry.slot), hint=hint):
+                    written = state.after(entry, digest_of(content))
+                    if self._floor() < entry.slot:
+                        self._state = written
+                        return written
+                    standing = self._standing(entry)
                 if standing is not None:
                     return standing
 
@@ -268,9 +436,9 @@ class Ledger:
         """
         self._state = None
         state = self.read()
-        if entry.slot not in _referred_to(state):
+        if entry.slot not in _slots_in_use(state):
             self._store.delete(_slot_path(entry.slot))
-        if entry.kind is not EntryKind.COMMIT or entry.instant in state.aborted:
+        if entry.kind is not EntryKind.COMMIT or entry.instant in self.read_with_older_aborts().aborted:
             return None
         assert entry.instant not in state.begun, "the floor passes no BEGIN that is undecided"
         committed = {**state.committed, entry.instant: Committed(entry.action, entry.slot)}
@@ -280,10 +448,23 @@ class Ledger:
         """The payload of an entry, e.g. the commit metadata of a COMMIT."""
         return self._entry(slot)[1]
 
+    def payload_unless_trimmed(self, slot: int) -> bytes | None:
+        """The payload of an entry; None if the entry was trimmed: what it decided is long shown."""
+        try:
+            return self.payload(slot)
+        except TableDamaged:
+            if slot <= self._floor():
+                return None
+            raise
+
+    def properties(self, slot: int) -> Mapping[str, str]:
+        """The properties of the table that comes to be with the COMMIT in a slot."""
+        return self._entry(slot)[0].properties or {}
+
     def between(self, after: int, last: int) -> Iterator[tuple[Entry, bytes]]:
         """The entries of the slots in (after, last], each with its payload.
 
-        `Conflict` if some of them were trimmed: whoever asks has slept for long.
+        `Conflict` if some of them were trimmed: the caller has slept for long.
         """
         try:
             found = [self._entry(slot) for slot in range(after + 1, last + 1)]
@@ -307,27 +488,65 @@ class Ledger:
         except (FileNotFoundError, Malformed) as error:
             raise TableDamaged("ledger entry cannot be read", file=path, cause=error) from error
 
-    def checkpoint_if_due(self, state: LedgerState, *, cleaned: Collection[InstantTime] = ()) -> None:
+    def is_checkpoint_due(self, state: LedgerState) -> bool:
+        return state.slot - self._checkpointed >= self._checkpoint_after
+
+    def checkpoint_if_due(
+        self,
+        state: LedgerState,
+        *,
+        shown: Mapping[InstantTime, Action],
+        cleaned: Collection[InstantTime] = (),
+        settled: Collection[InstantTime] = (),
+    ) -> None:
         """Store `state`, whose commits are all published, so that readers start there; trim what is behind.
 
-        Cleans that are completed, as `cleaned` names them, are left out. It does
-        not matter who writes a checkpoint first: what they may differ in is on
-        the timeline.
+        `shown` are the completed commits of the timeline, of any program: those that were decided
+        before stay known, so that one that is missing later is noticed. Cleans that are completed, as
+        `cleaned` names them, are left out; so are aborted instants that only their archived rollbacks
+        still tell of, as `settled` names them. It does not matter who writes a checkpoint first: what
+        they may differ in is on the timeline, or in the file of older aborts.
         """
-        if len(state.committed) < self._checkpoint_after:
+        if not self.is_checkpoint_due(state):
             return
+        older = self._keep_aborts(state, settled)
         pending = {time: earliest for time, earliest in state.cleans.items() if time not in cleaned}
-        trimmed = replace(state, committed={}, cleans=pending)
+        aborted = {time: one for time, one in state.aborted.items() if time not in older}
+        foreign = {
+            time: Committed(action, NO_SLOT) for time, action in shown.items() if _is_past(state, time)
+        }
+        ours = {time: committed for time, committed in state.committed.items() if time in shown}
+        trimmed = replace(state, committed=foreign | ours, cleans=pending, aborted=aborted)
         self._store.create(_checkpoint_path(state.slot), encode_checkpoint(trimmed))
+        self._checkpointed = state.slot
         if self._state is state:
             self._state = trimmed
         self._trim(trimmed)
+
+    def _keep_aborts(self, state: LedgerState, settled: Collection[InstantTime]) -> Collection[InstantTime]:
+        """Put aborted instants where only those look for them who need one; which of them are there."""
+        older = {time: one for time, one in state.aborted.items() if time in settled}
+        path = _path_of_aborts(state.slot)
+        if not older or self._store.create(path, encode_checkpoint(older)):
+            return older
+        return _decode_aborts(self._store.read(path), path)  # Another process was faster.
+
+    def read_with_older_aborts(self) -> LedgerState:
+        """As `read`, with every instant that was ever aborted. Costs more the more there are."""
+        older: dict[InstantTime, Aborted] = {}
+        state = self.read()
+        paths = [file.path for file in self._store.folder(ABORTED_FOLDER).files]
+        for path, content in zip(paths, self._store.read_all(paths), strict=True):
+            if content is not None:
+                older |= _decode_aborts(content, path)
+        return replace(state, aborted={**older, **state.aborted})
 
     def _trim(self, state: LedgerState) -> None:
         """Delete the entries up to the checkpoint before the one of `state`, and older checkpoints.
 
         Entries that something still refers to stay: those since the BEGIN of
-        an undecided write, savepoints, and the newest decision to archive.
+        an undecided write, savepoints, the newest decision to archive, and the
+        commits of the timeline, which can be shown again from there.
         """
         older = [file.path for file in self._store.folder(CHECKPOINT_FOLDER).files]
         older = [path for path in older if path < _checkpoint_path(state.slot)]
@@ -336,7 +555,7 @@ class Ledger:
         begun = (one.slot - 1 for one in state.begun.values())
         floor = min((int(older[-1].rpartition("/")[2]), *begun))
         self._raise_floor(floor)
-        kept = set(map(_slot_path, _referred_to(state)))
+        kept = set(map(_slot_path, _slots_in_use(state)))
         entries = (file.path for file in self._store.folder(LEDGER_FOLDER).files)
         behind = [path for path in entries if path <= _slot_path(floor) and path not in kept]
         self._store.delete_all([*behind, *older[:-1]])
@@ -351,7 +570,7 @@ class Ledger:
             raise TableDamaged("the ledger's floor cannot be read", file=LEDGER_FLOOR, cause=error) from error
 
     def _raise_floor(self, slot: int) -> None:
-        """Raise the floor to the slot. It never sinks, whoever comes late."""
+        """Raise the floor to the slot. It never sinks, even if another process raised it before."""
         content = b"%d" % slot
         while self._floor() < slot:
             if self._store.create(LEDGER_FLOOR, content):
@@ -361,27 +580,24 @@ class Ledger:
                 self._store.replace(LEDGER_FLOOR, content, version)
 
     def _create(self, path: str, content: bytes) -> bool:
-        """Whether the slot is ours. An error is answered by asking again, never by a guess.
+        """Whether the slot is ours. An error is answered by asking again, never by a guess."""
+        try:
+            return create_for_certain(
+                self._store,
+                path,
+                content,
+                what="a decision was written",
+                hint="nothing was deleted; the next operation on the table finds out and goes on",
+            )
+        except FileNotFoundError as error:
+            raise TableDamaged("a ledger entry vanished", file=path) from error
 
-        The same bytes are offered again: a slot holds either our entry, in
-        which case it is ours whoever reported what, or somebody else's.
-        """
-        failures: list[StorageUnavailable] = []
-        for _ in range(_ATTEMPTS_ON_ERROR):
-            try:
-                return self._store.create(path, content) or self._store.read(path) == content
-            except FileNotFoundError as error:
-                raise TableDamaged("a ledger entry vanished", file=path) from error
-            except StorageUnavailable as error:
-                failures.append(error)
-        if all(isinstance(failure, StorageRefused) for failure in failures):
-            raise failures[-1]
-        raise OutcomeUnknown(
-            "storage failed while a decision was written",
-            file=path,
-            cause=failures[-1],
-            hint="nothing was deleted; the next operation on the table finds out and goes on",
-        ) from failures[-1]
+    def _start(self) -> LedgerState:
+        """Where to begin to read. Entries are counted first: a hole among them is not their end."""
+        state = self._newest_checkpoint()
+        slots = [file.path.rpartition("/")[2] for file in self._store.folder(LEDGER_FOLDER).files]
+        self._listed = max((int(slot) for slot in slots if slot.isdigit()), default=0)
+        return state
 
     def _newest_checkpoint(self) -> LedgerState:
         while True:
@@ -389,29 +605,81 @@ class Ledger:
             if not files:
                 return LedgerState()
             path = files[-1].path
-            try:
-                return decode_checkpoint(self._store.read(path), LedgerState)
-            except FileNotFoundError:
+            content = read_or_none(self._store, path)
+            if content is None:
                 continue  # There are newer ones by now.
-            except Malformed as error:
-                raise TableDamaged("ledger checkpoint cannot be read", file=path, cause=error) from error
+            with report_damage("ledger checkpoint cannot be read", file=path):
+                state = decode_checkpoint(content, LedgerState)
+            if _checkpoint_path(state.slot) != path:
+                raise TableDamaged("a ledger checkpoint is that of another slot", file=path, slot=state.slot)
+            self._checkpointed = state.slot
+            return state
 
 
-def _referred_to(state: LedgerState) -> set[int]:
+_Fact = TypeVar("_Fact")
+
+
+def _without(facts: Mapping[InstantTime, _Fact], time: InstantTime) -> Mapping[InstantTime, _Fact]:
+    return {t: fact for t, fact in facts.items() if t != time}
+
+
+_Numbers = Mapping[str, tuple[Numbered, ...]]
+
+
+def _with_number(numbered: _Numbers, entry: Entry) -> _Numbers:
+    if not entry.application:
+        return numbered
+    before = numbered.get(entry.application, ())
+    return {**numbered, entry.application: (*before, Numbered(entry.number, entry.instant, entry.action))}
+
+
+def _without_numbers(numbered: _Numbers, revoked: Collection[InstantTime]) -> _Numbers:
+    """Without commits that were taken back: their numbers may come again."""
+    left = {name: tuple(c for c in commits if c.instant not in revoked) for name, commits in numbered.items()}
+    return {name: commits for name, commits in left.items() if commits}
+
+
+def _commits_with_number_between(
+    numbered: _Numbers, after: InstantTime, before: InstantTime
+) -> set[InstantTime]:
+    return {one.instant for commits in numbered.values() for one in commits if after < one.instant < before}
+
+
+def _commits_to_keep(
+    commits: tuple[Numbered, ...], until: InstantTime, savepoints: Collection[InstantTime]
+) -> tuple[Numbered, ...]:
+    """The commits that may yet be taken back, and the newest before them and before each savepoint."""
+    left = {one for one in commits if one.instant > until}
+    for end in (until, *savepoints):
+        left |= set([one for one in commits if one.instant <= end][-1:])
+    return tuple(sorted(left, key=lambda one: one.number))
+
+
+def _slots_in_use(state: LedgerState) -> set[int]:
     """The slots whose payload is needed as long as the state says so."""
     archives = () if state.archive is None else (state.archive.slot,)
-    return {*state.savepoints.values(), *archives}
+    commits = (committed.slot for committed in state.committed.values())
+    return {*state.savepoints.values(), *archives, *commits}
 
 
-def _folded(state: LedgerState, content: bytes) -> LedgerState:
+def _is_past(state: LedgerState, time: InstantTime) -> bool:
+    """Whether an instant that the timeline shows was completed before everything that follows `state`."""
+    is_known = state.newest is not None and time <= state.newest
+    return is_known and time not in state.begun and time not in state.aborted
+
+
+def _fold(state: LedgerState, content: bytes) -> LedgerState:
     path = _slot_path(state.slot + 1)
-    try:
+    with report_damage("ledger entry cannot be read", file=path):
         entry, _, digest = decode_entry(content)
-    except Malformed as error:
-        raise TableDamaged("ledger entry cannot be read", file=path, cause=error) from error
     if entry.slot != state.slot + 1 or entry.previous != state.digest:
         raise TableDamaged("ledger entry does not follow its predecessor", file=path)
     return state.after(entry, digest)
+
+
+def _decode_aborts(content: bytes, path: str) -> dict[InstantTime, Aborted]:
+    with report_damage("the ledger's older aborts cannot be read", file=path):
+        return decode_checkpoint(content, dict[InstantTime, Aborted])
 
 
 def _slot_path(slot: int) -> str:
@@ -420,3 +688,7 @@ def _slot_path(slot: int) -> str:
 
 def _checkpoint_path(slot: int) -> str:
     return f"{CHECKPOINT_FOLDER}/{slot:020d}"
+
+
+def _path_of_aborts(slot: int) -> str:
+    return f"{ABORTED_FOLDER}/{slot:020d}"

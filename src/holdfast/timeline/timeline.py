@@ -11,6 +11,8 @@ from functools import cached_property
 from time import sleep
 
 from holdfast.errors import TableDamaged
+from holdfast.format.commits import check_digest
+from holdfast.format.malformed import report_damage
 from holdfast.model.instant import COMMIT_ACTIONS, Action, Instant, InstantTime, State
 from holdfast.model.names import META_FOLDER, SHOWN_AS, instant_file, parse_instant_file
 from holdfast.storage.store import Store
@@ -18,7 +20,7 @@ from holdfast.storage.store import Store
 _RANK = {State.REQUESTED: 0, State.INFLIGHT: 1, State.COMPLETED: 2}
 _LOOKS = 20
 _PAUSE_S = 0.05
-"""A second is enough for whoever is writing; a file that stays unfinished is damaged."""
+"""A second is enough for the program that writes it; a file that stays unfinished is damaged."""
 _AVRO_MARKER = 16
 _READ_AT_ONCE = 32
 """Files of instants that are in memory together: one may have many megabytes."""
@@ -47,6 +49,10 @@ class Timeline:
     @cached_property
     def pending_savepoints(self) -> tuple[Instant, ...]:
         return tuple(i for i in self.instants if not i.is_completed and i.action is Action.SAVEPOINT)
+
+    @cached_property
+    def completed_cleans(self) -> tuple[Instant, ...]:
+        return tuple(i for i in self.instants if i.is_completed and i.action is Action.CLEAN)
 
     @property
     def newest(self) -> InstantTime | None:
@@ -99,17 +105,17 @@ def read_all_completed(store: Store, instants: Sequence[Instant]) -> Iterator[tu
         some = instants[first : first + _READ_AT_ONCE]
         paths = [instant_file(i.time, i.action, State.COMPLETED) for i in some]
         for instant, path, content in zip(some, paths, store.read_all(paths), strict=True):
-            yield instant, _whole(store, path, content)
+            yield instant, _whole(store, instant, path, content)
 
 
 def read_completed(store: Store, instant: Instant) -> bytes:
     """The content of a completed instant's file; empty or absent content is damage."""
     path = instant_file(instant.time, instant.action, State.COMPLETED)
     (content,) = store.read_all([path])
-    return _whole(store, path, content)
+    return _whole(store, instant, path, content)
 
 
-def _whole(store: Store, path: str, content: bytes | None) -> bytes:
+def _whole(store: Store, instant: Instant, path: str, content: bytes | None) -> bytes:
     """The content, looked at again while it seems unfinished: Hudi creates such a file before it fills it."""
     for _ in range(_LOOKS):
         if content is None or not _is_torn(content):
@@ -120,6 +126,8 @@ def _whole(store: Store, path: str, content: bytes | None) -> bytes:
         raise TableDamaged("a completed instant's file is missing", file=path)
     if not content:
         raise TableDamaged("a completed instant's file is empty", file=path)
+    with report_damage("a completed instant's file was changed", file=path):
+        check_digest(content, instant.time)
     return content
 
 

@@ -14,12 +14,12 @@ from holdfast.storage.store import Store, read_or_none
 from holdfast.table.markers import MERGE, instants_with_markers
 
 
-def refuse_if_rivalled(
+def refuse_if_rival_writes(
     store: Store, instant: InstantTime, data_path: str, file_id: str, settings: WriteSettings
 ) -> None:
     """`WriteConflict` if an older write that shows signs of life has announced the same file group.
 
-    To be called when the marker of `data_path` is left: its age tells storage's time.
+    To be called when the marker of `data_path` is left: its age shows storage's time.
     """
     mine = store.stat(marker_path(instant, data_path, MERGE))
     now_ms = 0 if mine is None else mine.modified_ms
@@ -45,8 +45,8 @@ def _has_announced(store: Store, rival: InstantTime, partition: str, file_id: st
 
 def _is_beating(store: Store, rival: InstantTime, now_ms: int, timeout_ms: int) -> bool:
     path = heartbeat_path(rival)
-    found, content = store.stat(path), read_or_none(store, path)
-    if found is None or content is None:
+    file, content = store.stat(path), read_or_none(store, path)
+    if file is None or content is None:
         return False
     beat = decode_beat(content)
-    return now_ms - found.modified_ms <= max(timeout_ms, 0 if beat is None else beat.timeout_ms)
+    return now_ms - file.modified_ms <= max(timeout_ms, 0 if beat is None else beat.timeout_ms)

@@ -1,8 +1,7 @@
-"""Gathering: the rows of one slot, from a stream in which the rows of a slot stand together.
+"""Gathering: the rows of one bundle, from a stream in which the rows of a bundle stand together.
 
-A slot is what one call of the merge works on: all rows that may meet in a
-file group. Large ones wait on local disk and are mapped into memory, so what
-a task holds does not grow with them.
+A bundle holds all rows that may meet in a file group. Large ones wait on local
+disk and are mapped into memory, so what a task holds does not grow with them.
 """
 
 import mmap
@@ -14,40 +13,40 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-SLOT = "_holdfast_slot"
-"""The column that says which slot a row is of."""
+BUNDLE = "_holdfast_bundle"
+"""The column that says which bundle a row is of."""
 
 _HELD_BYTES = 256 * 1024 * 1024
 
 
-def slots(batches: Iterable[pa.RecordBatch], *, held_bytes: int = _HELD_BYTES) -> Iterator[pa.Table]:
-    """The rows of one slot after the other, without the slot's column."""
-    pile: _Pile | None = None
+def bundles(batches: Iterable[pa.RecordBatch], *, held_bytes: int = _HELD_BYTES) -> Iterator[pa.Table]:
+    """The rows of one bundle after the other, without the column `BUNDLE`."""
+    buffer: _BundleBuffer | None = None
     current: int | None = None
     try:
         for batch in batches:
             if batch.num_rows == 0:
                 continue
-            numbers = batch.column(SLOT).to_numpy()
-            rows = batch.drop_columns([SLOT])
+            numbers = batch.column(BUNDLE).to_numpy()
+            rows = batch.drop_columns([BUNDLE])
             starts: npt.NDArray[np.int64] = np.flatnonzero(np.append(True, numbers[1:] != numbers[:-1]))
             for start, end in zip(starts, [*starts[1:], len(numbers)], strict=True):
                 if numbers[start] != current:
-                    if pile is not None:
-                        yield pile.rows()
-                        pile.close()
-                    pile, current = _Pile(held_bytes), int(numbers[start])
-                assert pile is not None, "a slot has begun"
-                pile.add(rows.slice(start, end - start))
-        if pile is not None:
-            yield pile.rows()
+                    if buffer is not None:
+                        yield buffer.rows()
+                        buffer.close()
+                    buffer, current = _BundleBuffer(held_bytes), int(numbers[start])
+                assert buffer is not None, "a bundle has begun"
+                buffer.add(rows.slice(start, end - start))
+        if buffer is not None:
+            yield buffer.rows()
     finally:
-        if pile is not None:
-            pile.close()
+        if buffer is not None:
+            buffer.close()
 
 
-class _Pile:
-    """Batches that wait for the rest of their slot."""
+class _BundleBuffer:
+    """Batches that wait for the rest of their bundle."""
 
     def __init__(self, held_bytes: int) -> None:
         self._held_bytes = held_bytes

@@ -6,44 +6,34 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from holdfast.config.write import IndexType, WriteSettings
+from holdfast.config.choices import IndexType
+from holdfast.config.write import WriteSettings
 from holdfast.errors import InvalidOption, TableDamaged
 from holdfast.format.buckets import bucket_of
-from holdfast.model.instant import InstantTime
+from holdfast.model.slices import FileSlice
 from holdfast.storage.store import Store
 
-
-@dataclass(frozen=True, slots=True)
-class FileGroup:
-    """A file group in its newest version."""
-
-    partition: str
-    file_id: str
-    path: str
-    instant: InstantTime
-    size: int | None
-    """Of the base file; None where only a listing knows it."""
-
-
-_TELLING_BYTES = 1024 * 1024
-"""In a smaller file its footer outweighs its rows."""
+_MIN_SAMPLE_BYTES = 1024 * 1024
+"""In a smaller file the footer is larger than the rows."""
 _BUCKETS_LIKELY = 10_000
-"""Once in four hundred thousand times a random id begins with so small a decimal number."""
+"""A random id begins with a decimal number below this once in four hundred thousand times."""
 
-FileGroups = Mapping[str, tuple[FileGroup, ...]]
-"""By partition."""
+FileGroups = Mapping[str, tuple[FileSlice, ...]]
+"""Partition → the newest slice of each of its file groups."""
 
 
 def file_groups(newest: pa.Table) -> FileGroups:
-    """The file groups of a snapshot, as the view gives them."""
-    columns = (newest[name].to_pylist() for name in ("partition", "file_id", "path", "instant", "size"))
-    groups: dict[str, list[FileGroup]] = {}
-    for partition, file_id, path, instant, size in zip(*columns, strict=True):
-        groups.setdefault(partition, []).append(FileGroup(partition, file_id, path, instant, size))
+    """The newest slices of a snapshot, as the view gives them, by partition."""
+    # Loaded here because tasks import this module, and need nothing of the view.
+    from holdfast.table.view import each_slice
+
+    groups: dict[str, list[FileSlice]] = {}
+    for each in each_slice(newest):
+        groups.setdefault(each.partition, []).append(each)
     return {partition: tuple(members) for partition, members in groups.items()}
 
 
-def with_sizes(store: Store, members: tuple[FileGroup, ...]) -> tuple[FileGroup, ...]:
+def with_sizes(store: Store, members: tuple[FileSlice, ...]) -> tuple[FileSlice, ...]:
     """File groups of one partition, each with its size; their folder is listed if the commits do not tell.
 
     They do not once they are archived. Without it an old file group would
@@ -115,20 +105,20 @@ def rows_taken(
     """How many of the new rows each file group takes; the rest goes to new ones.
 
     Those that are rewritten anyway come first, then the smallest. `row_bytes`
-    is how long a new row is at most; a file of some size tells it better.
+    is how long a new row is at most; a large file shows it better.
     """
     taken = [0] * len(rooms)
     small = [n for n, room in enumerate(rooms) if (room.size or math.inf) < settings.small_file_bytes]
     for number in sorted(small, key=lambda n: (not rooms[n].is_rewritten, rooms[n].size)):
         size, rows = rooms[number].size or 0, rooms[number].rows
-        tells = rows > 0 and size >= _TELLING_BYTES
-        room = (settings.max_file_bytes - size) / max(size / rows if tells else row_bytes, 1)
+        is_sample = rows > 0 and size >= _MIN_SAMPLE_BYTES
+        room = (settings.max_file_bytes - size) / max(size / rows if is_sample else row_bytes, 1)
         taken[number] = min(new_rows, max(0, int(room)))
         new_rows -= taken[number]
     return taken
 
 
-def insertion_targets(groups: Sequence[FileGroup], new_rows: int, settings: WriteSettings) -> list[str]:
+def insertion_targets(groups: Sequence[FileSlice], new_rows: int, settings: WriteSettings) -> list[str]:
     """The base files that new rows of a partition are spread over, small ones first; empty for new ones."""
     files = max(1, math.ceil(new_rows * settings.record_bytes / settings.max_file_bytes))
     small = [g for g in groups if g.size is not None and g.size < settings.small_file_bytes]
@@ -136,5 +126,5 @@ def insertion_targets(groups: Sequence[FileGroup], new_rows: int, settings: Writ
     return targets + [""] * (files - len(targets))
 
 
-def total_bytes(groups: Iterable[FileGroup]) -> int:
+def total_bytes(groups: Iterable[FileSlice]) -> int:
     return sum(group.size or 0 for group in groups)

@@ -1,8 +1,9 @@
 """The part of an upsert, a delete or an insert that runs in a task: rows in, new versions out.
 
-Rows come as Arrow batches, those of a slot together. For each slot the task
-looks for the keys in the file groups that may hold them, gives new rows to
-small file groups, and writes every file group that changes once.
+Rows come as Arrow batches, those of a bundle together. A bundle is cut into
+merge units, rows that meet in the same file groups. For each unit the task looks
+for the keys in these, gives new rows to small ones, and writes every file group
+that changes once.
 """
 
 import math
@@ -16,12 +17,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.config.choices import IndexType
 from holdfast.config.table import TableSettings
-from holdfast.config.write import IndexType, WriteSettings
-from holdfast.errors import InvalidRequest, TableDamaged
-from holdfast.files.conform import conformed
+from holdfast.config.write import WriteSettings
+from holdfast.errors import RowsChanged, TableDamaged
+from holdfast.files.conform import conform_rows
 from holdfast.files.key_footer import Verdict
-from holdfast.files.merge import Changes, Incoming, Mask, OldVersion, find_changes, opened_old_version
+from holdfast.files.merge import Changes, Incoming, Mask, OldVersion, find_changes, open_old_version
 from holdfast.files.partition_column import partition_column
 from holdfast.files.picking import Positions
 from holdfast.format.buckets import bucket_numbers, bucket_of
@@ -30,26 +32,28 @@ from holdfast.format.record_keys import text_column
 from holdfast.model.instant import InstantTime
 from holdfast.model.names import BaseFileName, in_partition
 from holdfast.model.reports import IndexReport
+from holdfast.model.slices import FileSlice
 from holdfast.storage.store import Store
 from holdfast.table.markers import MERGE, leave_marker
-from holdfast.writes.early_conflicts import refuse_if_rivalled
-from holdfast.writes.gather import slots
-from holdfast.writes.layout import FileGroup, FileGroups, Room, rows_taken, with_sizes
+from holdfast.writes.early_conflicts import refuse_if_rival_writes
+from holdfast.writes.gather import bundles
+from holdfast.writes.layout import FileGroups, Room, rows_taken, with_sizes
+from holdfast.writes.outcome import TaskOutput, Unchanged
 from holdfast.writes.task import (
     IS_DELETED,
     NewFiles,
     TaskIdentity,
     TaskRequest,
-    checked_keys,
     encoding_for,
     has_removals,
+    require_keys,
     withdraw_if_late,
 )
 
 TARGET = "_holdfast_target"
 """The base file a row is known to belong to; empty for a new file group, null where the task must look."""
 OPEN_FILES = 64
-"""As many base files are open at a time."""
+"""The most base files that are open at a time."""
 REMOVES = "_holdfast_removes"
 """Whether a row only removes its key."""
 
@@ -87,11 +91,11 @@ class MergeRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class _MergeUnit:
     """Rows that meet in the same file groups."""
 
     partition: str
-    groups: tuple[FileGroup, ...]
+    groups: tuple[FileSlice, ...]
     """Those that may hold one of the keys."""
     bucket: int | None
     is_located: bool
@@ -103,46 +107,48 @@ class _Work:
 class _Candidate:
     """A file group that is open, and what the rows change in it."""
 
-    group: FileGroup
+    group: FileSlice
     old: OldVersion
     changes: Changes
 
 
 def merge_rows(
     store: Store, request: MergeRequest, identity: TaskIdentity, batches: Iterable[pa.RecordBatch]
-) -> Iterator[WriteStat | IndexReport]:
-    """Merge the batches; one stat per file as each is finished, then what the look-up took."""
+) -> Iterator[TaskOutput]:
+    """Merge the batches; one output per file as each is finished, then what the look-up took and left."""
     merger = _Merger(store, request, identity)
     by_path = {group.path: group for members in request.groups.values() for group in members}
     try:
-        for rows in slots(batches):
-            for work in _works(rows, request, by_path):
-                yield from merger.merge(work)
+        for rows in bundles(batches):
+            for unit in _merge_units(rows, request, by_path):
+                yield from merger.merge(unit)
     except BaseException as error:
         merger.discard(error)
         raise
-    yield merger.index
+    yield TaskOutput(index=merger.index, unchanged=merger.unchanged)
 
 
-def _works(rows: pa.Table, request: MergeRequest, by_path: Mapping[str, FileGroup]) -> Iterator[_Work]:
-    """The rows of a slot, by the file groups they may meet in."""
+def _merge_units(
+    rows: pa.Table, request: MergeRequest, by_path: Mapping[str, FileSlice]
+) -> Iterator[_MergeUnit]:
+    """The rows of a bundle, by the file groups they may meet in."""
     incoming = incoming_rows(rows, request)
     data = incoming.rows
     targets = rows.column(TARGET).combine_chunks() if TARGET in rows.column_names else None
     paths = partition_paths(data, request)
     buckets = _buckets(data, request)
-    for share in _shares(rows.num_rows, [targets, _own_paths(paths, targets), buckets]):
+    for share in _group_rows(rows.num_rows, [targets, _own_paths(paths, targets), buckets]):
         first = int(share[0])
         target = targets[first].as_py() if targets is not None else None
         partition = paths[first].as_py() if paths is not None else ""
         bucket = buckets[first].as_py() if buckets is not None else None
-        groups = (_known(by_path, target),) if target else _groups(request, partition, target, bucket)
+        groups = (_file_group_at(by_path, target),) if target else _groups(request, partition, target, bucket)
         home = groups[0].partition if target else partition
         mine = incoming if len(share) == rows.num_rows else incoming.only(share)
-        yield _Work(home, groups, bucket, target is not None, mine)
+        yield _MergeUnit(home, groups, bucket, target is not None, mine)
 
 
-def _known(by_path: Mapping[str, FileGroup], target: str) -> FileGroup:
+def _file_group_at(by_path: Mapping[str, FileSlice], target: str) -> FileSlice:
     if target not in by_path:
         raise TableDamaged("rows of a data file name another file as theirs", file=target)
     return by_path[target]
@@ -159,11 +165,11 @@ def incoming_rows(rows: pa.Table, request: MergeRequest) -> Incoming:
     """The rows in the stored schema, with their keys; `InvalidRequest` for one without."""
     data = rows.drop_columns([name for name in (TARGET, REMOVES) if name in rows.column_names])
     known = [field for field in request.task.schema if not request.removes or field.name in data.column_names]
-    data = conformed(data, pa.schema(known))
-    return Incoming(data, checked_keys(data, request.task.table), _removes(rows, data, request))
+    data = conform_rows(data, pa.schema(known))
+    return Incoming(data, require_keys(data, request.task.table), _removes(rows, data, request))
 
 
-def _shares(count: int, labels: Sequence[pa.Array | None]) -> list[Positions]:
+def _group_rows(count: int, labels: Sequence[pa.Array | None]) -> list[Positions]:
     """The rows by what all labels say, each share in the order the rows came."""
     codes = np.zeros(count, dtype=np.int64)
     for label in labels:
@@ -207,13 +213,13 @@ def bucket_column(data: pa.Table, table: TableSettings, write: WriteSettings) ->
 
 def _groups(
     request: MergeRequest, partition: str, target: str | None, bucket: int | None
-) -> tuple[FileGroup, ...]:
+) -> tuple[FileSlice, ...]:
     """The file groups that may hold the keys of rows so labelled."""
     if request.are_all_known and partition not in request.groups:
-        raise InvalidRequest(
+        raise RowsChanged(
             "the rows were not the same when they were read again",
             partition=partition,
-            hint="make the DataFrame deterministic, or cache it",
+            hint="make the DataFrame deterministic, or write it to files first",
         )
     if target == "":
         return ()
@@ -230,41 +236,47 @@ class _Merger:
         self._identity = identity
         self._new_files = NewFiles(store, request.task, identity)
         self.index = IndexReport()
+        self.unchanged = Unchanged()
 
-    def merge(self, work: _Work) -> Iterator[WriteStat]:
+    def merge(self, unit: _MergeUnit) -> Iterator[TaskOutput]:
         """Write what the rows change."""
-        incoming = work.incoming
+        incoming = unit.incoming
         if self._request.combines:
             incoming = newest_of_each_key(incoming, self._request.task.table.ordering)
-        is_new = ~incoming.removes
-        groups = self._asked(work)
+        is_new, is_absent = ~incoming.removes, incoming.removes.copy()
+        groups = self._groups_to_open(unit)
         for first in range(0, max(len(groups), 1), OPEN_FILES):
             with ExitStack() as stack:
-                candidates = self._candidates(stack, groups[first : first + OPEN_FILES], incoming, work)
+                candidates = self._candidates(stack, groups[first : first + OPEN_FILES], incoming, unit)
                 for candidate in candidates:
-                    is_new[candidate.changes.found] = False
+                    is_new[candidate.changes.found] = is_absent[candidate.changes.found] = False
                 # Which rows are new is known with the last of the files.
-                is_last = first + OPEN_FILES >= len(groups)
-                new = np.flatnonzero(is_new) if is_last else np.empty(0, dtype=np.int64)
+                are_all_open = first + OPEN_FILES >= len(groups)
+                new = np.flatnonzero(is_new) if are_all_open else np.empty(0, dtype=np.int64)
                 row_bytes = incoming.rows.nbytes / max(incoming.rows.num_rows, 1)
-                placed = self._placed(work, candidates, len(new), row_bytes=row_bytes)
-                for candidate, count in zip(candidates, placed, strict=True):
+                counts = self._rows_for_each(unit, candidates, len(new), row_bytes=row_bytes)
+                for candidate, count in zip(candidates, counts, strict=True):
                     added, new = new[:count], new[count:]
                     if candidate.changes or count:
-                        yield self._merged_file(candidate, incoming, added)
+                        yield TaskOutput(stat=self._write_new_version(candidate, incoming, added))
+                    elif len(candidate.changes.found) > 0:
+                        kept = frozenset([(candidate.group.partition, candidate.group.file_id)])
+                        self.unchanged += Unchanged(kept=kept)
+        if is_absent.any():
+            self.unchanged += Unchanged(absent_from=frozenset([unit.partition]))
         if len(new) > 0:
-            yield from self._new_groups(work, incoming.only(new))
+            yield from self._new_groups(unit, incoming.only(new))
 
     def discard(self, error: BaseException) -> None:
         """Leave nothing of a file that is being written."""
         self._new_files.discard(error)
 
-    def _asked(self, work: _Work) -> tuple[FileGroup, ...]:
+    def _groups_to_open(self, unit: _MergeUnit) -> tuple[FileSlice, ...]:
         """The file groups to open: all that may hold a key, or those with room for more."""
-        groups = work.groups
-        if work.bucket is None and not work.is_located and not self._request.removes:
+        groups = unit.groups
+        if unit.bucket is None and not unit.is_located and not self._request.removes:
             groups = with_sizes(self._store, groups)
-        if self._request.looks_up or work.bucket is not None:
+        if self._request.looks_up or unit.bucket is not None:
             # The last to be opened receive new rows, so the smallest come last.
             return tuple(sorted(groups, key=lambda group: -(group.size or math.inf)))
         limit = self._request.task.write.small_file_bytes
@@ -272,28 +284,28 @@ class _Merger:
         return tuple(sorted(small, key=lambda group: group.size or 0)[:OPEN_FILES])
 
     def _candidates(
-        self, stack: ExitStack, groups: Sequence[FileGroup], incoming: Incoming, work: _Work
+        self, stack: ExitStack, groups: Sequence[FileSlice], incoming: Incoming, unit: _MergeUnit
     ) -> list[_Candidate]:
         """The file groups, opened, with what the rows change in them."""
-        olds = [stack.enter_context(opened_old_version(self._store, group.path)) for group in groups]
-        is_asked = np.full(len(olds), self._request.looks_up)
-        if self._request.looks_up and not work.is_located:
+        olds = [stack.enter_context(open_old_version(self._store, group.path)) for group in groups]
+        is_candidate = np.full(len(olds), self._request.looks_up)
+        if self._request.looks_up and not unit.is_located:
             for number, old in enumerate(olds):
-                verdict, report = asked_footer(old, incoming.keys, self._request)
+                verdict, report = check_footer(old, incoming.keys, self._request)
                 self.index += report
-                is_asked[number] = verdict is Verdict.MAYBE
-        asked = [old for old, is_so in zip(olds, is_asked, strict=True) if is_so]
-        found = iter(find_changes(asked, incoming, ordering=self._request.deciding_column))
+                is_candidate[number] = verdict is Verdict.MAYBE
+        may_match = [old for old, may in zip(olds, is_candidate, strict=True) if may]
+        file_changes = iter(find_changes(may_match, incoming, ordering=self._request.deciding_column))
         return [
-            _Candidate(group, old, next(found) if is_so else Changes.none(old))
-            for group, old, is_so in zip(groups, olds, is_asked, strict=True)
+            _Candidate(group, old, next(file_changes) if may else Changes.none(old))
+            for group, old, may in zip(groups, olds, is_candidate, strict=True)
         ]
 
-    def _placed(
-        self, work: _Work, candidates: Sequence[_Candidate], new_rows: int, *, row_bytes: float
+    def _rows_for_each(
+        self, unit: _MergeUnit, candidates: Sequence[_Candidate], new_rows: int, *, row_bytes: float
     ) -> list[int]:
         """How many new rows each candidate takes."""
-        if work.bucket is not None:
+        if unit.bucket is not None:
             return [new_rows for _ in candidates]
         rooms = [
             Room(candidate.group.size, candidate.old.rows, is_rewritten=bool(candidate.changes))
@@ -301,7 +313,7 @@ class _Merger:
         ]
         return rows_taken(rooms, new_rows, self._request.task.write, row_bytes=row_bytes)
 
-    def _merged_file(self, candidate: _Candidate, incoming: Incoming, added: Positions) -> WriteStat:
+    def _write_new_version(self, candidate: _Candidate, incoming: Incoming, added: Positions) -> WriteStat:
         request, group, old = self._request.task, candidate.group, candidate.old
         name = BaseFileName(group.file_id, self._identity.write_token, request.instant)
         new = incoming.only(added)
@@ -310,9 +322,9 @@ class _Merger:
         path = in_partition(group.partition, str(name))
         leave_marker(self._store, request.instant, path, kind=MERGE)
         if request.write.detects_conflicts_early:
-            refuse_if_rivalled(self._store, request.instant, path, group.file_id, request.write)
+            refuse_if_rival_writes(self._store, request.instant, path, group.file_id, request.write)
         writer = old.new_version(
-            self._store, name, group.partition, encoding, added=new, fixed=_fixed(request)
+            self._store, name, group.partition, encoding, added=new, fixed=_columns_fixed_by_key(request)
         )
         try:
             small = writer.copy(candidate.changes.row_groups, incoming.rows, added=len(added))
@@ -325,20 +337,20 @@ class _Merger:
             written,
             prev_commit=group.instant,
             num_inserts=len(added),
-            num_update_writes=candidate.changes.updated,
-            num_deletes=candidate.changes.removed,
+            num_update_writes=candidate.changes.updated_rows,
+            num_deletes=candidate.changes.removed_rows,
         )
         withdraw_if_late(self._store, request, stat)
         return stat
 
-    def _new_groups(self, work: _Work, new: Incoming) -> Iterator[WriteStat]:
-        if work.bucket is not None:
-            yield from self._new_files.write_bucket(work.partition, work.bucket, new.rows, new.keys)
+    def _new_groups(self, unit: _MergeUnit, new: Incoming) -> Iterator[TaskOutput]:
+        if unit.bucket is not None:
+            yield from self._new_files.write_bucket(unit.partition, unit.bucket, new.rows, new.keys)
         else:
-            yield from self._new_files.write_all(work.partition, new.rows, new.keys)
+            yield from self._new_files.write_all(unit.partition, new.rows, new.keys)
 
 
-def asked_footer(old: OldVersion, keys: pa.StringArray, request: MergeRequest) -> tuple[Verdict, IndexReport]:
+def check_footer(old: OldVersion, keys: pa.StringArray, request: MergeRequest) -> tuple[Verdict, IndexReport]:
     """Whether a file may hold one of the keys, asking its footer if the index does so."""
     verdict = Verdict.MAYBE
     if request.task.write.index_type.prunes_by_bloom:
@@ -350,7 +362,7 @@ def asked_footer(old: OldVersion, keys: pa.StringArray, request: MergeRequest) -
     )
 
 
-def _fixed(request: TaskRequest) -> tuple[str, ...]:
+def _columns_fixed_by_key(request: TaskRequest) -> tuple[str, ...]:
     """Columns that rows with one key agree in: a key of several columns spells null like some texts."""
     table = request.table
     return () if table.has_complex_keys else table.record_key
@@ -364,7 +376,7 @@ def newest_of_each_key(incoming: Incoming, ordering: str | None) -> Incoming:
     columns = {"key": encoded.indices}
     if ordering in incoming.rows.column_names:
         values = incoming.rows.column(ordering)
-        columns |= {"has_order": values.is_valid(), **_ordered(values)}
+        columns |= {"has_order": values.is_valid(), **_sort_columns(values)}
     columns["arrival"] = pa.array(np.arange(len(encoded)))
     ranked = pc.sort_indices(
         pa.table(columns), sort_keys=[(name, "ascending") for name in columns]
@@ -374,7 +386,7 @@ def newest_of_each_key(incoming: Incoming, ordering: str | None) -> Incoming:
     return incoming.only(np.sort(newest).astype(np.int64))
 
 
-def _ordered(column: pa.ChunkedArray) -> dict[str, pa.ChunkedArray]:
+def _sort_columns(column: pa.ChunkedArray) -> dict[str, pa.ChunkedArray]:
     """Columns that sort as Java orders the values: not-a-number is greater than every number."""
     if not pa.types.is_floating(column.type):
         return {"order": column}

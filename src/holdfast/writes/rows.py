@@ -1,31 +1,20 @@
-"""Rows to be written, whichever engine holds them."""
+"""The engine of a write, as writes see it: rows that it holds, and what it can do with them."""
 
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
 
 import pyarrow as pa
 
 from holdfast.config.table import TableSettings
 from holdfast.errors import Fenced
-from holdfast.format.commits import WriteStat
-from holdfast.model.reports import IndexReport
 from holdfast.table.opened import OpenTable
 from holdfast.writes.merge_task import MergeRequest
+from holdfast.writes.outcome import Written
 from holdfast.writes.task import TaskRequest
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
-    """What the tasks of a write did."""
-
-    stats: Sequence[WriteStat]
-    index: IndexReport = field(default_factory=IndexReport)
-
-
 class Cancellation:
-    """Whether a write is to stop. Any thread may say so, and it stays said."""
+    """Whether a write is to stop. Any thread may cancel it, for good."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -45,14 +34,19 @@ class Rows(Protocol):
     def schema(self) -> pa.Schema:
         """The columns as they come."""
 
-    def prepared(
-        self, schema: pa.Schema, table: TableSettings, *, by_partition: bool = True, looks_ahead: bool = True
+    def prepare(
+        self,
+        schema: pa.Schema,
+        table: TableSettings,
+        *,
+        by_partition: bool = True,
+        validate_first: bool = True,
     ) -> "Rows":
         """The rows, ready to be stored in `schema`; those that cannot be are refused here.
 
-        Unless `by_partition`, the rows need not say their partition. Unless it
-        `looks_ahead`, rows that must be computed to be seen are left to `write`,
-        which sees all of them: it would be the second time.
+        Unless `by_partition`, the rows need not say their partition. Without
+        `validate_first`, rows that must be computed to be seen are left to
+        `write`, which sees all of them: it would be the second time.
         """
 
     def write(self, table: OpenTable, request: TaskRequest) -> Written:

@@ -16,9 +16,8 @@ import pyarrow.compute as pc
 from holdfast.config.table import TableSettings
 from holdfast.config.write import WriteSettings
 from holdfast.errors import Fenced, InvalidRequest
-from holdfast.files.base_file import BaseFileWriter, Encoding, leaf_columns
-from holdfast.files.conform import conformed
-from holdfast.files.dictionaries import repeating_columns
+from holdfast.files.base_file import BaseFileWriter, Encoding, leaf_columns, repeating_columns
+from holdfast.files.conform import conform_rows
 from holdfast.files.partition_column import partition_column
 from holdfast.format.buckets import bucket_file_id
 from holdfast.format.commits import WriteStat
@@ -27,14 +26,15 @@ from holdfast.model.instant import Action, InstantTime, State
 from holdfast.model.names import BaseFileName, in_partition, instant_file
 from holdfast.storage.store import Store
 from holdfast.table.markers import leave_marker
+from holdfast.writes.outcome import TaskOutput
 
 IS_DELETED = "_hoodie_is_deleted"
 """A row in which this is true is never stored; it removes its key where keys are looked for."""
 
-_TELLING_ROWS = 64
+_MIN_SAMPLE_ROWS = 64
 _BATCH_ROWS = 50_000
 _PIECES_PER_FILE = 16
-"""How finely a file's size is steered."""
+"""The size of a file is checked after each of this many parts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,13 +65,13 @@ class TaskRequest:
 
 def write_rows(
     store: Store, request: TaskRequest, identity: TaskIdentity, batches: Iterable[pa.RecordBatch]
-) -> Iterator[WriteStat]:
-    """Write the batches into new file groups; one stat per file, as each is finished."""
+) -> Iterator[TaskOutput]:
+    """Write the batches into new file groups; one output per file, as each is finished."""
     files = NewFiles(store, request, identity)
     try:
         for batch in batches:
-            rows = conformed(batch, request.schema)
-            rows, keys = _to_be_stored(rows, checked_keys(rows, request.table))
+            rows = conform_rows(batch, request.schema)
+            rows, keys = _to_be_stored(rows, require_keys(rows, request.table))
             for partition, start, count in _runs(rows, request.table):
                 piece, piece_keys = rows.slice(start, count), keys.slice(start, count)
                 yield from files.write(partition, piece, piece_keys)
@@ -99,7 +99,7 @@ def has_removals(schema: pa.Schema) -> bool:
 
 def check_batch(rows: pa.RecordBatch, table: TableSettings, *, by_partition: bool) -> None:
     """Refuse rows without a key or with an impossible partition."""
-    checked_keys(rows, table)
+    require_keys(rows, table)
     if table.partition_by and by_partition:
         partition_column(rows, table)
 
@@ -116,7 +116,7 @@ class NewFiles:
         self._partition = ""
         self._file: BaseFileWriter | None = None
 
-    def write(self, partition: str, rows: pa.RecordBatch, keys: pa.Array) -> Iterator[WriteStat]:
+    def write(self, partition: str, rows: pa.RecordBatch, keys: pa.Array) -> Iterator[TaskOutput]:
         """Write rows, into another file where the partition changes or the open one is full."""
         piece_bytes = max(1, self._request.write.max_file_bytes // _PIECES_PER_FILE)
         step = max(1, rows.num_rows * piece_bytes // max(rows.nbytes, 1))
@@ -133,14 +133,14 @@ class NewFiles:
 
     def write_bucket(
         self, partition: str, bucket: int, rows: pa.Table, keys: pa.Array
-    ) -> Iterator[WriteStat]:
+    ) -> Iterator[TaskOutput]:
         """Write all rows of a bucket that has no file group yet, into one however large."""
         unique = str(uuid.uuid5(uuid.UUID(self._identity.file_prefix), str(self._opened)))
         self._file = self._open(partition, bucket_file_id(bucket, unique), rows.to_batches()[0])
         self._file.write_all(rows, keys)
         yield from self.finish()
 
-    def write_all(self, partition: str, rows: pa.Table, keys: pa.Array) -> Iterator[WriteStat]:
+    def write_all(self, partition: str, rows: pa.Table, keys: pa.Array) -> Iterator[TaskOutput]:
         """Write the rows into file groups of their own."""
         written = 0
         for batch in rows.to_batches(max_chunksize=_BATCH_ROWS):
@@ -148,12 +148,12 @@ class NewFiles:
             written += batch.num_rows
         yield from self.finish()
 
-    def finish(self) -> Iterator[WriteStat]:
+    def finish(self) -> Iterator[TaskOutput]:
         if self._file is None:
             return
         stat, self._file = self._file.close(), None
         withdraw_if_late(self._store, self._request, stat)
-        yield stat
+        yield TaskOutput(stat=stat)
 
     def discard(self, error: BaseException) -> None:
         if self._file is not None:
@@ -185,7 +185,7 @@ def withdraw_if_late(store: Store, request: TaskRequest, stat: WriteStat) -> Non
         raise Fenced("the write was decided while this task still wrote", instant=instant)
 
 
-def checked_keys(rows: pa.RecordBatch | pa.Table, table: TableSettings) -> pa.StringArray:
+def require_keys(rows: pa.RecordBatch | pa.Table, table: TableSettings) -> pa.StringArray:
     """The record keys; `InvalidRequest` shows a row that has none."""
     columns = [(name, _whole(rows.column(name))) for name in table.record_key]
     bad_row = find_bad_key(columns)
@@ -231,7 +231,7 @@ def encoding_for(
         compression=request.write.compression,
         bloom_error_rate=request.write.bloom_error_rate,
         max_file_bytes=request.write.max_file_bytes,
-        dictionary_columns=tuple(so_far if sample.num_rows < _TELLING_ROWS else repeating_columns(sample)),
+        dictionary_columns=tuple(so_far if sample.num_rows < _MIN_SAMPLE_ROWS else repeating_columns(sample)),
     )
 
 

@@ -2,92 +2,54 @@
 
     recover ─► BEGIN ─► heartbeat, requested, inflight ─► files ─► COMMIT ─► publish ─► tidy, clean
 
-Before COMMIT is in the ledger nobody sees anything, and the next write removes
-it. After it the write stands, whoever publishes it. An error between the two
-aborts and cleans up at once; a crash leaves that to the next write.
+Before COMMIT is in the ledger nothing of the write is visible, and the next write
+removes it. After it the write stands, and any program publishes it. An error between the
+two aborts and cleans up at once; a crash leaves that to the next write.
 
 Every write, whether it admits others or not, is validated against whatever was
 committed since its BEGIN, in the slot its COMMIT takes. So writers need no lock
 among themselves; a lock keeps out programs that do not know the ledger.
+
+A write may be the first of its table, and make it. Until its COMMIT there is no
+table; the COMMIT carries the table's properties.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-
-from msgspec import UNSET
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from holdfast.concurrency.heartbeats import Heartbeat
-from holdfast.concurrency.locks.lock import Hold, Lock
+from holdfast.concurrency.locks.lock import Lock
 from holdfast.concurrency.locks.open import open_lock
-from holdfast.config.write import WriteSettings
-from holdfast.errors import (
-    HoldfastError,
-    LockTimeout,
-    OutcomeUnknown,
-    Refused,
-    StorageUnavailable,
-    WriteConflict,
-    WriterActive,
-)
-from holdfast.format.commits import IN_PLACE, CommitMetadata, WriteStat, encode_commit, inflight_metadata
+from holdfast.errors import Conflict, HoldfastError, LockTimeout, WriteConflict, WriterActive
+from holdfast.format.commits import inflight_metadata
 from holdfast.format.ledger_entries import EntryKind
 from holdfast.format.replace_requests import encode_replace_request
 from holdfast.host import Owner
-from holdfast.model.instant import Action, InstantTime, State, next_time
-from holdfast.model.names import heartbeat_path, instant_file
+from holdfast.model.instant import Action, InstantTime, State
+from holdfast.model.names import instant_file
 from holdfast.model.reports import Commit, RollbackReport
-from holdfast.services.rollback import FailedWrite, recover, roll_back
-from holdfast.services.sweep import unclaimed_files
-from holdfast.table.markers import delete_markers
-from holdfast.table.metadata_table import drop_metadata_table
-from holdfast.table.opened import OpenTable
-from holdfast.table.properties_file import read_settings
-from holdfast.table.publish import publish_decided, shown_timeline
-from holdfast.table.restoring import refuse_if_restoring
-from holdfast.timeline.cleans import pending_cleans
+from holdfast.services.rollback.failed_writes import FailedWrite
+from holdfast.services.rollback.rollback import recover, roll_back
+from holdfast.storage.probe import ensure_many_writers
+from holdfast.table.opened import OpenTable, is_table
+from holdfast.table.pending import refuse_if_restoring
+from holdfast.table.properties_file import drop_metadata_table, read_settings
+from holdfast.table.publish import load_published_timeline
+from holdfast.table.settled import BEGINS_WITHIN_MS
+from holdfast.table.zone import next_instant, refuse_if_ahead
 from holdfast.timeline.ledger import Decision, LedgerState
 from holdfast.timeline.timeline import load_timeline
-from holdfast.writes.cleaning import Cleaning
-from holdfast.writes.conflicts import Claim, Footprint
-from holdfast.writes.origin import NO_ORIGIN, Origin
-from holdfast.writes.rows import Written
-from holdfast.writes.validation import (
-    Validation,
-    begin_validation,
-    refuse_if_fenced,
-    refuse_if_taken_back,
-)
+from holdfast.writes.background import BackgroundServices
+from holdfast.writes.commit import build_payload, claim_of, decide, tidy
+from holdfast.writes.outcome import commit_report
+from holdfast.writes.plan import WritePlan, write_files
+from holdfast.writes.repeats import Repeat, find_repeated_commit, refuse_repeat
+from holdfast.writes.validation import Validation, begin_validation, refuse_if_fenced, refuse_if_taken_back
 
 log = logging.getLogger(__name__)
 
 _BEGIN_ATTEMPTS = 5
-_PUBLISH_ATTEMPTS = 3
-
-
-@dataclass(frozen=True, slots=True)
-class WriteRequest:
-    operation: str
-    action: Action
-    settings: WriteSettings
-    origin: Origin = NO_ORIGIN
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contents:
-    """What a write has to commit."""
-
-    written: Written
-    schema: str
-    """The table's schema after this write, as Avro JSON without meta columns."""
-    schema_before: str | None
-    """The schema it found; None if the table had none."""
-    replaced: Mapping[str, Sequence[str]] | None = None
-    """File ids that stop being visible, by partition; None unless the write replaces."""
-
-
-Produce = Callable[[InstantTime], Contents]
-"""Write the data files of an instant. Everything they are built on is to be read in this call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,77 +57,122 @@ class _Attempt:
     """What one attempt at a write needs all the way."""
 
     table: OpenTable
-    request: WriteRequest
+    plan: WritePlan
     owner: Owner
     lock: Lock
 
 
-def run_write(
-    table: OpenTable, request: WriteRequest, produce: Produce, *, cancel: Callable[[], None] = lambda: None
-) -> Commit:
+def run_write(table: OpenTable, plan: WritePlan) -> Commit:
     """Carry out one write. See the module for what a failure leaves.
 
-    A write that lost against another is made anew as often as its settings
-    say. `cancel` ends `produce` from another thread when the write has lost
-    its right.
+    A write that lost against another is made anew as often as its settings say.
     """
-    table.settings.check_writable()
-    lock = open_lock(table, request.settings.lock)
+    settings = plan.settings
+    if settings.is_shared:
+        ensure_many_writers(table.store, table.clock)
+    lock = open_lock(table, settings.lock)
     recovered: list[RollbackReport] = []
-    for retries_left in range(request.settings.conflict_retries, -1, -1):
-        attempt = _Attempt(table, request, table.host.owner(table.clock.unique()), lock)
+    for retries_left in range(settings.conflict_retries, -1, -1):
+        attempt = _Attempt(_up_to_date(table), plan, table.host.owner(table.clock.unique()), lock)
         try:
-            return _run(attempt, produce, cancel, recovered)
+            return _run(attempt, recovered)
+        except Repeat:
+            repeated = find_repeated_commit(attempt.table, settings)
+            if repeated is None:
+                raise _repeat_conflict() from None
+            return repeated
         except WriteConflict as conflict:
             if retries_left == 0:
                 raise
-            log.info("write.retried", extra={"cause": str(conflict), "retries_left": retries_left})
+            log.info(
+                "write.retried",
+                extra={"table": table.store.uri(""), "cause": str(conflict), "retries_left": retries_left},
+            )
     raise AssertionError("the last attempt returns or raises")
 
 
-def _run(
-    attempt: _Attempt, produce: Produce, cancel: Callable[[], None], recovered: list[RollbackReport]
-) -> Commit:
-    table, request, settings = attempt.table, attempt.request, attempt.request.settings
+def _repeat_conflict() -> WriteConflict:
+    return WriteConflict(
+        "the commit that this write repeats was taken back meanwhile", hint="run the write again"
+    )
+
+
+def _up_to_date(table: OpenTable) -> OpenTable:
+    """The table, as one that is there if it is by now. `Conflict` if that is not the one this write makes."""
+    if not table.is_new or not is_table(table.store, table.location, clock=table.clock, host=table.host):
+        return table
+    found, wanted = read_settings(table.store).properties, table.settings.properties
+    differing = next((key for key in sorted(wanted) if found.get(key) != wanted[key]), None)
+    if differing is not None:
+        raise Conflict(
+            "another table was made here meanwhile",
+            property=differing,
+            found=found.get(differing),
+            wanted=wanted[differing],
+            hint="nothing was written; look at the table, then run the write again",
+        )
+    return replace(table, is_new=False)
+
+
+def _run(attempt: _Attempt, recovered: list[RollbackReport]) -> Commit:
+    table, plan, settings = attempt.table, attempt.plan, attempt.plan.settings
     with (
         Heartbeat(
             table,
             attempt.owner,
             interval_ms=settings.heartbeat_interval_ms,
             misses=settings.heartbeat_misses,
-            on_lost=cancel,
+            on_lost=plan.cancel,
             expires=settings.is_shared,
         ) as heartbeat,
-        Cleaning(table, settings) as cleaning,
+        BackgroundServices(table, settings) as services,
     ):
-        instant, slot = _begin(attempt, recovered)
+        instant, slot, chosen_ms = _begin(attempt, recovered)
         try:
+            _refuse_if_late(table, instant, chosen_ms)
             heartbeat.beat_for(instant)
-            cleaning.begin()
-            validation, contents = _write_files(attempt, instant, slot, produce)
-            payload = _prepared(table, request, instant, contents)
+            if recovered:
+                # Where every writer dies, rollbacks gather, and no write comes to its end.
+                _archive(table, instant, services)
+            services.start()
+            validation = _announce(attempt, instant, slot)
+            draft = write_files(plan, table, instant)
+            payload = build_payload(table, plan, instant, draft)
             heartbeat.refuse_if_lost()
         except Exception as error:
             heartbeat.stop()
-            _give_up(table, instant, request.action, error)
+            _give_up(table, instant, plan.operation.action, error, services)
             # What ended the work may be no more than that it was cancelled, or built on a commit
             # that is not there any more.
             heartbeat.refuse_if_lost()
             refuse_if_taken_back(table, instant, slot)
             raise
         try:
-            decided = _decide(attempt, instant, payload, validation, _claim_of(request, contents, payload))
-        except (WriteConflict, LockTimeout) as error:
+            claim = claim_of(plan, draft, payload)
+            decided = decide(table, plan, instant, payload, claim, validation, lock=attempt.lock)
+        except (WriteConflict, LockTimeout, Repeat) as error:
             heartbeat.stop()
-            _give_up(table, instant, request.action, error)
+            _give_up(table, instant, plan.operation.action, error, services)
             raise
-    problems = _tidy(table, instant, contents.written.stats, decided, cleaning)
-    return _report(request, instant, contents, tuple(recovered), problems)
+    problems = tidy(table, instant, draft.written.stats, decided, services)
+    return commit_report(
+        instant,
+        plan.operation.action,
+        plan.operation.name_in_commits,
+        draft.written.stats,
+        draft.replaced,
+        index=draft.written.index,
+        rolled_back=tuple(recovered),
+        post_commit_errors=problems,
+    )
 
 
-def _begin(attempt: _Attempt, recovered: list[RollbackReport]) -> tuple[InstantTime, int]:
-    """Remove what dead writers left, then claim an instant no other writer can have; with its slot."""
-    table, settings = attempt.table, attempt.request.settings
+def _begin(attempt: _Attempt, recovered: list[RollbackReport]) -> tuple[InstantTime, int, int]:
+    """Remove what dead writers left, then claim an instant no other writer can have.
+
+    With its slot, and when it was chosen, by the clock that never goes back.
+    """
+    table, settings = attempt.table, attempt.plan.settings
     for _ in range(_BEGIN_ATTEMPTS):
         with attempt.lock.hold():
             recovery = recover(
@@ -174,19 +181,36 @@ def _begin(attempt: _Attempt, recovered: list[RollbackReport]) -> tuple[InstantT
             recovered += recovery.rolled_back
             if not settings.is_shared:
                 _refuse_if_running(recovery.left, attempt.owner)
-            state = _claim(attempt)
+            state, chosen_ms = _append_begin(attempt)
         for time, begun in state.begun.items():
             if begun.owner == attempt.owner:
-                return time, begun.slot
+                return time, begun.slot, chosen_ms
     raise WriterActive("other writers keep starting on this table", hint="write from one process at a time")
 
 
-def _claim(attempt: _Attempt) -> LedgerState:
-    """Put BEGIN into the ledger, unless another write is in its way or it is there already."""
-    table, settings = attempt.table, attempt.request.settings
+def _refuse_if_late(table: OpenTable, instant: InstantTime, chosen_ms: int) -> None:
+    """`Conflict` if so long passed before BEGIN that readers could name its time already."""
+    took_ms = table.clock.monotonic_ms() - chosen_ms
+    if took_ms > BEGINS_WITHIN_MS:
+        raise Conflict(
+            "the write took too long to begin: readers may rely on what was there at its time",
+            instant=instant,
+            seconds=round(took_ms / 1000, 1),
+            hint="nothing was written; run the write again",
+        )
+
+
+def _append_begin(attempt: _Attempt) -> tuple[LedgerState, int]:
+    """Put BEGIN into the ledger, unless another write is in its way or it is there already.
+
+    With the time when its instant was chosen, or now.
+    """
+    table, settings, operation = attempt.table, attempt.plan.settings, attempt.plan.operation
     timeline = load_timeline(table.store)
+    chosen_ms = table.clock.monotonic_ms()
 
     def decide(state: LedgerState) -> Decision | None:
+        nonlocal chosen_ms
         refuse_if_restoring(load_timeline(table.store) if state.restore else timeline, state)
         if any(begun.owner == attempt.owner for begun in state.begun.values()):
             return None
@@ -194,232 +218,80 @@ def _claim(attempt: _Attempt) -> LedgerState:
             return None
         if state.begun and not (state.committed or timeline.completed_commits):
             first = min(state.begun)
-            raise _active(first, state.begun[first].owner, "the first")
-        known = [time for time in (timeline.newest, state.newest) if time is not None]
+            raise _writer_active(first, state.begun[first].owner, "the first")
+        newest = max((time for time in (timeline.newest, state.newest) if time is not None), default=None)
+        refuse_if_ahead(table, newest)
+        chosen_ms = table.clock.monotonic_ms()
         return Decision(
             kind=EntryKind.BEGIN,
-            instant=next_time(table.clock.now_ms(), max(known, default=None)),
-            action=attempt.request.action,
+            instant=next_instant(table, newest),
+            action=operation.action,
             owner=attempt.owner,
-            operation=attempt.request.operation,
+            operation=operation.name_in_commits,
             shared=settings.is_shared,
         )
 
-    return table.ledger.append(decide)
+    return table.ledger.append(decide), chosen_ms
 
 
 def _refuse_if_running(left: Sequence[FailedWrite], owner: Owner) -> None:
     for write in left:
         if write.owner != owner:
-            raise _active(write.time, write.owner, "another")
+            raise _writer_active(write.time, write.owner, "another")
 
 
-def _active(time: InstantTime, owner: Owner | None, which: str) -> WriterActive:
+def _writer_active(time: InstantTime, owner: Owner | None, which: str) -> WriterActive:
     return WriterActive(
         f"{which} write is running on this table",
         instant=time,
         owner=owner or "another program",
-        hint="wait until it has finished, or stop it",
+        hint="wait until it has finished, or stop it; if it writes to the table that this is a copy of: "
+        f"holdfast commit rollback PATH --commit {time}",
     )
 
 
-def _write_files(
-    attempt: _Attempt, instant: InstantTime, slot: int, produce: Produce
-) -> tuple[Validation, Contents]:
-    table, request = attempt.table, attempt.request
-    requested = instant_file(instant, request.action, State.REQUESTED)
-    inflight = instant_file(instant, request.action, State.INFLIGHT)
-    is_replacing = request.action is Action.REPLACECOMMIT
-    table.store.create(requested, encode_replace_request() if is_replacing else b"")
-    table.store.create(inflight, inflight_metadata(request.operation))
+def _announce(attempt: _Attempt, instant: InstantTime, slot: int) -> Validation:
+    """Put the instant on the timeline, and look at everything the write is about to build on."""
+    table, operation = attempt.table, attempt.plan.operation
+    requested = encode_replace_request() if operation.action is Action.REPLACECOMMIT else b""
+    table.store.create(instant_file(instant, operation.action, State.REQUESTED), requested)
+    inflight = inflight_metadata(operation.name_in_commits)
+    table.store.create(instant_file(instant, operation.action, State.INFLIGHT), inflight)
     state = table.ledger.read()
     refuse_if_fenced(state, instant)
     # Another write may have been decided after the recovery and before our BEGIN. What we are
     # about to build on must show it; what is committed from our BEGIN on is validated against.
-    timeline = shown_timeline(table, state)
-    request.origin.check()
+    timeline = load_published_timeline(table, state)
+    refuse_repeat(state, attempt.plan.settings)
+    attempt.plan.origin.check()
     drop_metadata_table(table)
-    return begin_validation(table, instant, slot, timeline), produce(instant)
+    return begin_validation(table, instant, slot, timeline)
 
 
-def _prepared(table: OpenTable, request: WriteRequest, instant: InstantTime, contents: Contents) -> bytes:
-    """Remove files of attempts that do not count, and build what will be committed."""
-    # Another program may have upgraded the table, or built a metadata table, since the write began.
-    read_settings(table.store).check_changeable()
-    drop_metadata_table(table)
-    _delete_unclaimed(table, instant, contents.written.stats, refuses=request.settings.refuses_duplicates)
-    by_partition: dict[str, list[WriteStat]] = {}
-    for stat in contents.written.stats:
-        by_partition.setdefault(stat.partition_path or "", []).append(stat)
-    replaced = UNSET if contents.replaced is None else {p: list(i) for p, i in contents.replaced.items()}
-    return encode_commit(
-        CommitMetadata(
-            by_partition,
-            extra_metadata={**request.origin.said, IN_PLACE: _in_place(request), "schema": contents.schema},
-            operation_type=request.operation,
-            partition_to_replace_file_ids=replaced,
-        )
-    )
-
-
-def _in_place(request: WriteRequest) -> str:
-    """`true` if the write puts every row into the partition that its columns name."""
-    # A record that is found in another one, and is not to follow its columns, stays there.
-    may_stay = request.operation == "UPSERT" and request.settings.index_type.is_global
-    return "false" if may_stay and not request.settings.moves_records else "true"
-
-
-def _claim_of(request: WriteRequest, contents: Contents, payload: bytes) -> Claim:
-    footprint = Footprint.of(payload)
-    replaces: frozenset[str] = frozenset()
-    if contents.replaced is not None:
-        replaces = footprint.partitions | frozenset(contents.replaced)
-    return Claim(
-        footprint=footprint,
-        schema_before=contents.schema_before,
-        replaces=replaces,
-        replaces_all=request.operation == "INSERT_OVERWRITE_TABLE",
-        has_unique_keys=request.operation == "UPSERT",
-        is_global=request.settings.index_type.is_global,
-        origin=request.origin,
-    )
-
-
-def _decide(
-    attempt: _Attempt, instant: InstantTime, payload: bytes, validation: Validation, claim: Claim
-) -> LedgerState:
-    """Put COMMIT into the ledger and show it, unless the write has lost its right."""
-    table, request = attempt.table, attempt.request
-
-    def decide(state: LedgerState, hold: Hold) -> Decision | None:
-        if instant in state.committed:
-            return None
-        validation.check(state, claim)
-        hold.refuse_if_lost()
-        return Decision(
-            kind=EntryKind.COMMIT,
-            instant=instant,
-            action=request.action,
-            operation=request.operation,
-            payload=payload,
-        )
-
-    with attempt.lock.hold() as hold:
-        decided = table.ledger.append(lambda state: decide(state, hold))
-        _show(table, instant, decided)
-    return decided
-
-
-def _show(table: OpenTable, instant: InstantTime, decided: LedgerState) -> None:
-    """Publish this commit, and before it every other that was decided before it."""
-    for attempt in range(1, _PUBLISH_ATTEMPTS + 1):
-        try:
-            publish_decided(table, decided, load_timeline(table.store))
-        except StorageUnavailable as error:
-            if attempt == _PUBLISH_ATTEMPTS:
-                raise OutcomeUnknown(
-                    "the write is committed but could not be shown yet",
-                    instant=instant,
-                    cause=error,
-                    hint="the next operation on the table shows it; do not write the rows again",
-                ) from error
-        else:
-            return
-
-
-def _delete_unclaimed(
-    table: OpenTable, instant: InstantTime, stats: Sequence[WriteStat], *, refuses: bool
+def _give_up(
+    table: OpenTable, instant: InstantTime, action: Action, error: Exception, services: BackgroundServices
 ) -> None:
-    """Delete files of attempts that do not count; or refuse to commit beside them, if asked to."""
-    committed = frozenset(stat.path for stat in stats if stat.path is not None)
-    unclaimed = unclaimed_files(table, instant, committed=committed)
-    found = [path for path in unclaimed if refuses and table.store.stat(path) is not None]
-    if found:
-        raise Refused(
-            "a task left a file beside the one that counts",
-            file=found[0],
-            count=len(found),
-            hint="nothing of this write is visible; run it again, or allow such files to be deleted",
-        )
-    stuck = table.store.delete_all(unclaimed)
-    if stuck:
-        raise StorageUnavailable("a file of a failed attempt could not be deleted", file=stuck[0])
+    """Roll this write back at once. If that fails too, the next write does it.
 
-
-def _delete_markers(table: OpenTable, instant: InstantTime, stats: Sequence[WriteStat]) -> None:
-    """Delete the markers, after another look at what they announce.
-
-    An attempt may have finished a file after the first look and kept it,
-    because the commit was not visible yet. From now on it is.
+    Where every write fails, rollbacks gather; so they are archived here, too.
     """
-    _delete_unclaimed(table, instant, stats, refuses=False)
-    delete_markers(table.store, instant)
-
-
-def _tidy(
-    table: OpenTable,
-    instant: InstantTime,
-    stats: Sequence[WriteStat],
-    decided: LedgerState,
-    cleaning: Cleaning,
-) -> tuple[str, ...]:
-    """Remove what the running write needed, and what nobody needs. What fails here the next write does."""
-    steps: tuple[Callable[[], None], ...] = (
-        lambda: _delete_markers(table, instant, stats),
-        lambda: table.store.delete(heartbeat_path(instant)),
-        lambda: _checkpoint(table, decided),
-        cleaning.finish,
-        cleaning.finish_archiving,
-    )
-    problems: list[str] = []
-    for step in steps:
-        try:
-            step()
-        except HoldfastError as error:
-            log.warning("commit.tidy_failed", extra={"instant": instant, "cause": str(error)})
-            problems.append(str(error))
-    return tuple(problems)
-
-
-def _checkpoint(table: OpenTable, decided: LedgerState) -> None:
-    cleaned: set[InstantTime] = set()
-    if decided.cleans:
-        cleaned = decided.cleans.keys() - set(
-            pending_cleans(table.store, load_timeline(table.store), decided)
-        )
-    table.ledger.checkpoint_if_due(decided, cleaned=cleaned)
-
-
-def _give_up(table: OpenTable, instant: InstantTime, action: Action, error: Exception) -> None:
-    """Roll this write back at once. If that fails too, the next write does it."""
     try:
         roll_back(table, FailedWrite(instant, action, None, None), reason=str(error)[:500])
     except HoldfastError as second:
-        log.warning("rollback.postponed", extra={"instant": instant, "cause": str(second)})
+        log.warning(
+            "rollback.postponed",
+            extra={"table": table.store.uri(""), "instant": instant, "cause": str(second)},
+        )
         error.add_note(f"rolling the write back failed too and is left to the next write: {second}")
+        return
+    _archive(table, instant, services)
 
 
-def _report(
-    request: WriteRequest,
-    instant: InstantTime,
-    contents: Contents,
-    recovered: tuple[RollbackReport, ...],
-    problems: tuple[str, ...],
-) -> Commit:
-    stats = contents.written.stats
-    touched = {stat.partition_path or "" for stat in stats} | set(contents.replaced or ())
-    return Commit(
-        instant=instant,
-        action=request.action,
-        operation=request.operation,
-        records_written=sum(stat.num_writes for stat in stats),
-        records_inserted=sum(stat.num_inserts for stat in stats),
-        records_updated=sum(stat.num_update_writes for stat in stats),
-        records_deleted=sum(stat.num_deletes for stat in stats),
-        files_written=len(stats),
-        bytes_written=sum(stat.total_write_bytes for stat in stats),
-        partitions=tuple(sorted(touched)),
-        index=contents.written.index,
-        rolled_back=recovered,
-        post_commit_errors=problems,
-    )
+def _archive(table: OpenTable, instant: InstantTime, services: BackgroundServices) -> None:
+    """Archive, if that is due, apart from a commit. What fails here the next write does."""
+    try:
+        services.finish_archive()
+    except HoldfastError as error:
+        log.warning(
+            "archive.postponed", extra={"table": table.store.uri(""), "instant": instant, "cause": str(error)}
+        )

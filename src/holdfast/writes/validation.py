@@ -2,23 +2,27 @@
 
 from dataclasses import dataclass, field
 
-from holdfast.errors import Conflict, Fenced, TableDamaged, WriteConflict
+from holdfast.errors import Conflict, Fenced, WriteConflict
 from holdfast.format.ledger_entries import Entry, EntryKind
-from holdfast.format.malformed import Malformed
+from holdfast.format.malformed import report_damage
 from holdfast.model.instant import InstantTime
 from holdfast.table.opened import OpenTable
-from holdfast.table.rollback_plans import pending_plans
+from holdfast.table.pending import rollbacks_by_target
 from holdfast.timeline.ledger import LedgerState
 from holdfast.timeline.timeline import Timeline, load_timeline, read_completed
 from holdfast.writes.conflicts import Claim, Footprint, conflict
 
 
 def refuse_if_fenced(state: LedgerState, instant: InstantTime) -> None:
-    if instant in state.aborted:
+    """`Fenced` unless the write is begun and undecided. What was aborted long ago the state does not name."""
+    if state.dropped:
+        raise Fenced("the table was dropped while this write ran", instant=instant)
+    if instant not in state.begun:
+        aborted = state.aborted.get(instant)
         raise Fenced(
             "this write was rolled back by another process",
             instant=instant,
-            reason=state.aborted[instant].reason,
+            reason="that was long ago" if aborted is None else aborted.reason,
             hint="nothing of it is visible; run the write again",
         )
 
@@ -39,7 +43,7 @@ def _refuse_revocation(entry: Entry, instant: InstantTime) -> None:
         raise WriteConflict(
             "a commit was taken back while this write ran",
             instant=instant,
-            taken_back=", ".join(one.instant for one in entry.revoked),
+            taken_back=", ".join(commit.instant for commit in entry.revoked),
             hint="nothing of this write is visible; run it again",
         )
 
@@ -76,10 +80,8 @@ class Validation:
 
     def _check_commit(self, other: InstantTime, payload: bytes, claim: Claim) -> None:
         self.known.add(other)
-        try:
+        with report_damage("commit metadata cannot be read", instant=other):
             why = conflict(claim, Footprint.of(payload), is_younger=other > self.instant)
-        except Malformed as error:
-            raise TableDamaged("commit metadata cannot be read", instant=other, cause=error) from error
         if why is not None:
             raise WriteConflict(
                 "another write was committed first",
@@ -90,12 +92,12 @@ class Validation:
             )
 
     def _check_foreign(self, timeline: Timeline, claim: Claim) -> None:
-        """Other programs do not write the ledger; the timeline tells what they committed."""
+        """Other programs do not write the ledger; the timeline shows what they committed."""
         for instant in timeline.completed_commits:
             if instant.time not in self.known and instant.time not in self.shown:
                 self._check_commit(instant.time, read_completed(self.table.store, instant), claim)
         mine = timeline.find(self.instant)
-        if mine is None or self.instant in pending_plans(self.table.store, timeline):
+        if mine is None or self.instant in rollbacks_by_target(self.table.store, timeline):
             raise Fenced(
                 "this write was rolled back by another program",
                 instant=self.instant,

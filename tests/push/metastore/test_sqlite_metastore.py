@@ -15,9 +15,9 @@ import pytest
 
 from holdfast.clock import SystemClock
 from holdfast.errors import InvalidRequest, LineageChanged, StorageRefused, StorageUnavailable, TableDamaged
-from holdfast.push.metastore.open import open_metastore, shown_address
+from holdfast.push.metastore.open import display_address, open_metastore
 from holdfast.push.metastore.port import Create, Replace
-from holdfast.push.metastore.sqlite import LEASE_MS, LOG_LENGTH, SqliteMetastore
+from holdfast.push.metastore.sqlite import LOG_LENGTH, SESSION_MS, SqliteMetastore
 from push.metastore.promises import Heard, MetastorePromises
 
 WRITER = Path(__file__).with_name("sqlite_writer.py")
@@ -47,8 +47,8 @@ class LateClock(SystemClock):
         self.ahead_ms = 0
         self.timers = []
 
-    def elapsed_ms(self):
-        return super().elapsed_ms() + self.ahead_ms
+    def monotonic_ms(self):
+        return super().monotonic_ms() + self.ahead_ms
 
     def every_ms(self, interval_ms, action, *, name):
         self.timers.append(action)
@@ -139,7 +139,7 @@ def test_a_killed_process_loses_its_announcements_and_claims_after_its_lease(tmp
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert store.read("/brokers/broker") is not None
-    clock.ahead_ms = LEASE_MS
+    clock.ahead_ms = SESSION_MS
 
     assert store.read("/brokers/broker") is None
     assert store.children("/brokers") == ()
@@ -152,7 +152,7 @@ def test_a_process_that_was_silent_for_too_long_announces_again_by_itself(connec
     asleep.announce("/brokers/b1", b"17")
     awake.announce("/brokers/b2", b"17")
     beat_of_sleeper, beat_of_watcher = sleeper.timers[0], watcher.timers[0]
-    sleeper.ahead_ms = watcher.ahead_ms = LEASE_MS + 1
+    sleeper.ahead_ms = watcher.ahead_ms = SESSION_MS + 1
     assert not asleep.is_connected()
 
     beat_of_watcher()
@@ -167,7 +167,7 @@ def test_a_lapsed_announcement_does_not_stand_in_the_way_of_a_record(connect):
     clock = LateClock()
     gone, store = connect(clock=clock), connect(clock=clock)
     gone.announce("/a", b"17")
-    clock.ahead_ms = LEASE_MS + 1
+    clock.ahead_ms = SESSION_MS + 1
 
     store.write([Create("/a", b"mine")])
 
@@ -263,7 +263,7 @@ def test_the_file_is_for_its_owner_only_and_survives_power_cuts(tmp_path, connec
 
     for file in tmp_path.glob("push.db*"):
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    with store._borrowed() as connection:
+    with store._borrow() as connection:
         assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
@@ -356,8 +356,8 @@ def test_an_address_is_shown_without_its_password():
 
     assert "canary" not in str(refusal.value)
     assert "secret" not in str(refusal.value)
-    assert shown_address("zookeeper://ann:canary@h:1,h2:2/p") == "zookeeper://***@h:1,h2:2/p"
-    assert shown_address("sqlite:///push.db") == "sqlite:///push.db"
+    assert display_address("zookeeper://ann:canary@h:1,h2:2/p") == "zookeeper://***@h:1,h2:2/p"
+    assert display_address("sqlite:///push.db") == "sqlite:///push.db"
 
 
 @pytest.mark.parametrize("cluster", ["", "a/b", "..", "a b"])

@@ -3,11 +3,16 @@
 import datetime as dt
 import decimal
 import math
+import sys
 
+import msgspec
 import pyarrow as pa
 import pytest
 
 from harness.serving import code_of, orders, rows_of
+from holdfast.push.queries.failures import QueryError, QueryFailed
+from holdfast.push.queries.results import check_size, result_table
+from holdfast.push.queries.scopes import Output
 
 KINDS = {
     "schemaName": "kinds",
@@ -413,3 +418,45 @@ def test_a_mistake_is_told_by_its_code_and_shows_no_path(ask, deep_store, sql, c
     assert "resultTable" not in answer
     assert str(deep_store) not in str(answer)
     assert (answer["numServersQueried"], answer["numServersResponded"]) == (0, 0)
+
+
+_TEXTS = ["plain", "", "\x01\x02\x1f", '"\\/', "\n\r\t\b\f", "Ærø", "λ", "東京", "😀" * 9, "\x7f\u2028"]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array(_TEXTS * 50),
+        pa.array(_TEXTS * 50, pa.large_string()).slice(3, 470),
+        pa.array([_TEXTS] * 50),
+        pa.array([[], None, ["\x01" * 100]] * 50),
+        pa.array([b"\x00\xff" * 50, b"", None] * 50),
+        pa.array([2**63 - 1, -(2**63), None] * 100),
+        pa.array([1.7976931348623157e308, -5e-324, math.nan] * 100),
+        pa.array([decimal.Decimal("-0." + "1" * 37)] * 100),
+        pa.array([AT] * 100, pa.timestamp("ns")),
+        pa.array([True, None] * 100),
+        pa.array([1.1] * 100, pa.float32()),
+        pa.array([None] * 100),
+    ],
+    ids=lambda column: f"{column.type}-{len(column)}",
+)
+def test_no_answer_takes_more_in_json_than_was_reckoned(column):
+    """Control characters take six bytes each in JSON, which were not counted."""
+    answer = pa.table({"a": column})
+    shown = result_table(answer, [Output("a", None)], null_handling=False)
+    json_bytes = len(msgspec.json.encode(shown["rows"]))
+    python_bytes = sum(map(_size, shown["rows"]))
+
+    with pytest.raises(QueryFailed, match="too large") as refused:
+        check_size(answer, answer.nbytes + json_bytes)
+
+    assert refused.value.code is QueryError.SERVER_RESOURCE_LIMIT_EXCEEDED
+    with pytest.raises(QueryFailed):
+        check_size(answer, python_bytes // 2)
+    check_size(answer, 20 * (answer.nbytes + json_bytes) + len(column) * 300)
+
+
+def _size(value):
+    inside = sum(map(_size, value)) if isinstance(value, list) else 0
+    return sys.getsizeof(value) + inside

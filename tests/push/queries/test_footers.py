@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from holdfast.push.queries.footers import Footers
+from holdfast.push.queries.segment_files import Footers
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
 
 from holdfast.clock import Clock
-from holdfast.concurrency.locks.lock import Hold, timed_out
+from holdfast.concurrency.locks.lock import Hold, lock_timeout
 
 
 class InProcessLock:
@@ -27,17 +27,17 @@ class InProcessLock:
         try:
             if not turn.came.wait(self._patience_ms / 1000):
                 self._refuse()
-            turn.since_ms = self._clock.elapsed_ms()
+            turn.since_ms = self._clock.monotonic_ms()
             yield turn
         finally:
             self._queue.leave(turn)
 
     def _refuse(self) -> None:
         first = self._queue.first()
-        raise timed_out(
+        raise lock_timeout(
             self._name,
             holder=f"thread {first.thread} of this process",
-            age_ms=self._clock.elapsed_ms() - first.since_ms if first.since_ms else None,
+            age_ms=self._clock.monotonic_ms() - first.since_ms if first.since_ms else None,
             waited_ms=self._patience_ms,
             hint="wait until that write has ended, then repeat the call",
         )

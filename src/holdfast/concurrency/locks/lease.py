@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from holdfast.clock import Clock
-from holdfast.concurrency.locks.lock import Hold, lost, timed_out
+from holdfast.concurrency.locks.lock import Hold, lock_loss, lock_timeout
 from holdfast.concurrency.storage_clock import StorageClock
 from holdfast.errors import HoldfastError, LockTimeout
 from holdfast.host import Host, Liveness, Owner, heartbeat_thread
@@ -61,7 +61,7 @@ class LeaseForm(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class LockWait:
     """How long to wait for a lock, and how often to look."""
 
     total_ms: int
@@ -73,18 +73,35 @@ class Patience:
 
 class LeaseLock:
     def __init__(
-        self, store: Store, form: LeaseForm, *, place: str, clock: Clock, host: Host, patience: Patience
+        self,
+        store: Store,
+        form: LeaseForm,
+        *,
+        place: str,
+        clock: Clock,
+        host: Host,
+        patience: LockWait,
+        table: str = "",
     ) -> None:
+        """`table` is what log lines call the table that the lock is of."""
         self._store = store
         self._form = form
         self._place = place
         self._clock = clock
         self._host = host
         self._patience = patience
+        self._table = table
 
     @contextmanager
     def hold(self) -> Iterator[Hold]:
-        contender = _Contender(self._store, self._form, place=self._place, clock=self._clock, host=self._host)
+        contender = _Contender(
+            self._store,
+            self._form,
+            place=self._place,
+            clock=self._clock,
+            host=self._host,
+            table=self._table,
+        )
         # While its thread runs, an owner of this process counts as alive, and nobody takes what it
         # created; so the thread starts first and stops last.
         timer = self._clock.every_ms(
@@ -101,13 +118,16 @@ class LeaseLock:
 class _Contender:
     """One owner that wants the lock, then has it; the thread that renews it knows nobody else."""
 
-    def __init__(self, store: Store, form: LeaseForm, *, place: str, clock: Clock, host: Host) -> None:
+    def __init__(
+        self, store: Store, form: LeaseForm, *, place: str, clock: Clock, host: Host, table: str
+    ) -> None:
         self.owner = host.owner(clock.unique())
         self._store = store
         self._form = form
         self._place = place
         self._clock = clock
         self._host = host
+        self._table = table
         self._storage_clock = StorageClock(store, clock)
         self._guard = threading.Lock()
         self._sequence = 0
@@ -115,21 +135,24 @@ class _Contender:
         self._is_held = False
         self._is_lost = False
 
-    def acquire(self, patience: Patience) -> None:
-        started = reported = self._clock.elapsed_ms()
+    def acquire(self, patience: LockWait) -> None:
+        started = reported = self._clock.monotonic_ms()
         pause_ms = patience.pause_ms
         seen: bytes | None = None
         while True:
             content, version = self._read()
             if self._is_free(content, is_known=content == seen) and self._take(version):
                 return
-            now = self._clock.elapsed_ms()
+            now = self._clock.monotonic_ms()
             left_ms = started + patience.total_ms - now
             if left_ms <= 0:
-                raise self._timed_out(content, waited_ms=now - started)
+                raise self._timeout(content, waited_ms=now - started)
             if now - reported >= patience.report_every_ms:
                 reported = now
-                log.warning("lock.waiting", extra={"lock": self._place, "waited_ms": now - started})
+                log.warning(
+                    "lock.waiting",
+                    extra={"table": self._table, "lock": self._place, "waited_ms": now - started},
+                )
             # A lock that changes hands is worth asking for soon again.
             pause_ms = min(pause_ms * 2, patience.pause_ms_max) if content == seen else patience.pause_ms
             seen = content
@@ -145,7 +168,9 @@ class _Contender:
                 if not (self._is_own(content) and self._take(version)):
                     self._lose()
             except HoldfastError as error:
-                log.warning("lock.not_renewed", extra={"lock": self._place, "cause": str(error)})
+                log.warning(
+                    "lock.not_renewed", extra={"table": self._table, "lock": self._place, "cause": str(error)}
+                )
 
     def refuse_if_lost(self) -> None:
         with self._guard:
@@ -154,7 +179,7 @@ class _Contender:
             if not self._is_lost and (is_over or not self._is_own(self._read()[0])):
                 self._lose()
             if self._is_lost:
-                raise lost(self._place)
+                raise lock_loss(self._place)
 
     def release(self) -> None:
         """Give back what is still held. A failure is only logged: the work under the lock is done."""
@@ -165,7 +190,10 @@ class _Contender:
                 if not self._give_back() and was_held:
                     self._lose()
             except HoldfastError as error:
-                log.warning("lock.not_released", extra={"lock": self._place, "cause": str(error)})
+                log.warning(
+                    "lock.not_released",
+                    extra={"table": self._table, "lock": self._place, "cause": str(error)},
+                )
             finally:
                 self._is_held = False
 
@@ -198,7 +226,7 @@ class _Contender:
 
     def _take(self, version: str) -> bool:
         """Write the own claim over the version just read, or where nothing was; whether it stands."""
-        asked_at = self._clock.elapsed_ms()
+        asked_at = self._clock.monotonic_ms()
         claim = self._form.claim(self.owner, self._sequence, self._storage_clock)
         self._sequence += 1
         if version:
@@ -212,7 +240,7 @@ class _Contender:
         return False
 
     def _is_silent_for(self, limit_ms: int) -> bool:
-        return self._clock.elapsed_ms() - self._renewed_at >= limit_ms
+        return self._clock.monotonic_ms() - self._renewed_at >= limit_ms
 
     def _give_back(self) -> bool:
         content, version = self._read()
@@ -231,15 +259,15 @@ class _Contender:
 
     def _lose(self) -> None:
         self._is_lost = True
-        log.warning("lock.lost", extra={"lock": self._place, "owner": str(self.owner)})
+        log.warning("lock.lost", extra={"table": self._table, "lock": self._place, "owner": str(self.owner)})
 
     def _chance(self) -> float:
         """Between a half and one, so that writers that met once do not meet for ever."""
         return 0.5 + int(self._clock.unique()[-8:], 16) / (1 << 33)
 
-    def _timed_out(self, content: bytes | None, *, waited_ms: int) -> LockTimeout:
+    def _timeout(self, content: bytes | None, *, waited_ms: int) -> LockTimeout:
         file = self._store.stat(self._form.path)
-        return timed_out(
+        return lock_timeout(
             self._place,
             holder=self._form.read(content).holder if content is not None else "another writer",
             age_ms=self._storage_clock.now_ms() - file.modified_ms if file else None,

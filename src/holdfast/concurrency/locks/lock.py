@@ -47,14 +47,14 @@ NO_LOCK: Lock = _NoLock()
 """Keeps nobody out."""
 
 
-def timed_out(place: str, *, holder: str, age_ms: int | None, waited_ms: int, hint: str) -> LockTimeout:
+def lock_timeout(place: str, *, holder: str, age_ms: int | None, waited_ms: int, hint: str) -> LockTimeout:
     age = {} if age_ms is None else {"age_ms": age_ms}
     return LockTimeout(
         "the lock was not granted in time", lock=place, holder=holder, **age, waited_ms=waited_ms, hint=hint
     )
 
 
-def lost(place: str) -> Fenced:
+def lock_loss(place: str) -> Fenced:
     return Fenced(
         "the lock was lost while it was held", lock=place, hint="nothing was decided; repeat the operation"
     )

@@ -48,12 +48,12 @@ class StorageForm:
 
 
 def _text_of(owner: Owner) -> str:
-    return "/".join((owner.host, owner.boot, str(owner.pid), owner.started, owner.token))
+    return "/".join((owner.host, owner.boot, str(owner.pid), owner.started, owner.namespaces, owner.token))
 
 
 def _owner_of(text: str) -> Owner | None:
-    parts = text.rsplit("/", 4)
-    if len(parts) != 5 or not parts[2].isdecimal():
+    parts = text.rsplit("/", 5)
+    if len(parts) != 6 or not parts[2].isdecimal():
         return None
-    host, boot, pid, started, token = parts
-    return Owner(host, boot, int(pid), started, token)
+    host, boot, pid, started, namespaces, token = parts
+    return Owner(host, boot, int(pid), started, token, namespaces)

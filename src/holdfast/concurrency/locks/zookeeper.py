@@ -17,7 +17,7 @@ from kazoo.protocol.states import KazooState
 from kazoo.recipe.lock import Lock as Nodes
 
 from holdfast.clock import Clock
-from holdfast.concurrency.locks.lock import Hold, lost, timed_out
+from holdfast.concurrency.locks.lock import Hold, lock_loss, lock_timeout
 from holdfast.errors import LockTimeout, StorageUnavailable
 from holdfast.host import Host
 
@@ -51,7 +51,7 @@ class ZookeeperLock:
 
     @contextmanager
     def hold(self) -> Iterator[Hold]:
-        with _connected(self._ensemble) as client:
+        with _connect(self._ensemble) as client:
             hold = _Session(client, self._path)
             client.add_listener(hold.watch)
             try:
@@ -74,9 +74,9 @@ class ZookeeperLock:
             pass
         except KazooException as error:
             raise _unavailable(self._ensemble, error) from error
-        raise self._timed_out(client)
+        raise self._timeout(client)
 
-    def _timed_out(self, client: KazooClient) -> LockTimeout:
+    def _timeout(self, client: KazooClient) -> LockTimeout:
         holder, age_ms = "another writer", None
         try:
             first = min(client.get_children(self._path), key=lambda node: node[-10:])
@@ -84,7 +84,7 @@ class ZookeeperLock:
             holder, age_ms = data.decode(errors="replace"), self._clock.now_ms() - stat.ctime
         except (KazooException, ValueError):
             log.debug("lock.holder_unknown", extra={"lock": self._path})
-        return timed_out(
+        return lock_timeout(
             self._path,
             holder=holder,
             age_ms=age_ms,
@@ -107,17 +107,17 @@ class _Session:
 
     def refuse_if_lost(self) -> None:
         if self._is_lost or not self._client.connected:
-            raise lost(self._path)
+            raise lock_loss(self._path)
         try:
             is_there = self._client.exists(f"{self._path}/{self.node}") is not None
         except KazooException as error:
-            raise lost(self._path) from error
+            raise lock_loss(self._path) from error
         if not is_there:
-            raise lost(self._path)
+            raise lock_loss(self._path)
 
 
 @contextmanager
-def _connected(ensemble: Ensemble) -> Iterator[KazooClient]:
+def _connect(ensemble: Ensemble) -> Iterator[KazooClient]:
     client = KazooClient(
         hosts=ensemble.hosts,
         timeout=ensemble.session_timeout_ms / 1000,

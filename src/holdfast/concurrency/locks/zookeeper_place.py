@@ -3,7 +3,8 @@
 import re
 
 from holdfast.concurrency.locks.xxhash import xxhash64
-from holdfast.config.locks import LockProvider, LockSettings
+from holdfast.config.choices import LockProvider
+from holdfast.config.locks import LockSettings
 
 _HUDI_SEED = 0xFFFFFFFF_DABADABA
 _HUDI_FOLDER = "/tmp"  # noqa: S108  # a path in ZooKeeper, not on a disk

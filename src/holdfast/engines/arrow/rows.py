@@ -3,29 +3,25 @@
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.config.table import TableSettings
+from holdfast.engines.arrow.global_index import locate_globally
 from holdfast.errors import SchemaMismatch
-from holdfast.files.conform import conformed
+from holdfast.files.conform import conform_rows
 from holdfast.files.partition_column import partition_column
-from holdfast.files.picking import picked_rows
-from holdfast.format.commits import WriteStat
-from holdfast.model.reports import IndexReport
+from holdfast.files.picking import pick_rows
 from holdfast.table.opened import OpenTable
-from holdfast.writes.gather import SLOT
-from holdfast.writes.global_index import globally_located
+from holdfast.writes.gather import BUNDLE
 from holdfast.writes.merge_task import MergeRequest, incoming_rows, merge_rows, newest_of_each_key
-from holdfast.writes.rows import Cancellation, Written
+from holdfast.writes.outcome import TaskOutput, Written
+from holdfast.writes.rows import Cancellation
 from holdfast.writes.task import TaskIdentity, TaskRequest, check_batch, write_rows
 
 _BATCH_ROWS = 50_000
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +32,16 @@ class ArrowRows:
     def schema(self) -> pa.Schema:
         return self.table.schema
 
-    def prepared(
-        self, schema: pa.Schema, table: TableSettings, *, by_partition: bool = True, looks_ahead: bool = True
+    def prepare(
+        self,
+        schema: pa.Schema,
+        table: TableSettings,
+        *,
+        by_partition: bool = True,
+        validate_first: bool = True,
     ) -> "ArrowRows":
         """Conform the rows at once: what does not fit is refused before anything is written."""
-        stored = _stored(self.table, schema)
+        stored = _conform(self.table, schema)
         for batch in stored.to_batches(max_chunksize=_BATCH_ROWS):
             check_batch(batch, table, by_partition=by_partition)
         return ArrowRows(stored, self.cancellation)
@@ -50,33 +51,31 @@ class ArrowRows:
         rows = self.table
         if request.table.partition_by and rows.num_rows:
             order = pc.sort_indices(partition_column(rows, request.table).indices).to_numpy()
-            rows = picked_rows(rows, order.astype(np.int64))
+            rows = pick_rows(rows, order.astype(np.int64))
         batches = rows.to_batches(max_chunksize=_BATCH_ROWS)
-        return Written(stats=list(self._each(write_rows(table.store, request, _identity(table), batches))))
+        return Written.of(self._until_cancelled(write_rows(table.store, request, _identity(table), batches)))
 
     def merge(self, table: OpenTable, request: MergeRequest) -> Written:
-        """Merge the rows as one task and one slot."""
+        """Merge the rows as one task and one bundle."""
         rows = self.table
-        index = IndexReport()
+        index = None
         if request.task.write.index_type.is_global and request.looks_up:
-            rows, index = globally_located(table.store, rows, request)
+            rows, index = locate_globally(table.store, rows, request)
         elif request.task.write.index_type.is_global and request.combines:
             rows = newest_of_each_key(incoming_rows(rows, request), request.task.table.ordering).rows
-        slot = pa.array(np.zeros(rows.num_rows, dtype=np.int64))
-        batches = rows.append_column(SLOT, slot).to_batches(max_chunksize=_BATCH_ROWS)
-        outcomes = list(self._each(merge_rows(table.store, request, _identity(table), batches)))
-        stats = [outcome for outcome in outcomes if isinstance(outcome, WriteStat)]
-        reports = [outcome for outcome in outcomes if isinstance(outcome, IndexReport)]
-        return Written(stats=stats, index=sum(reports, index))
+        bundle = pa.array(np.zeros(rows.num_rows, dtype=np.int64))
+        batches = rows.append_column(BUNDLE, bundle).to_batches(max_chunksize=_BATCH_ROWS)
+        outputs = merge_rows(table.store, request, _identity(table), batches)
+        return Written.of(self._until_cancelled(outputs), index=index)
 
     def cancel(self) -> None:
         self.cancellation.cancel()
 
-    def _each(self, outcomes: Iterable[T]) -> Iterator[T]:
-        """What a task tells, file by file, until the write is cancelled."""
+    def _until_cancelled(self, outputs: Iterable[TaskOutput]) -> Iterator[TaskOutput]:
+        """What a task reports, file by file, until the write is cancelled."""
         self.cancellation.refuse_if_cancelled()
-        for outcome in outcomes:
-            yield outcome
+        for output in outputs:
+            yield output
             self.cancellation.refuse_if_cancelled()
 
 
@@ -84,9 +83,9 @@ def _identity(table: OpenTable) -> TaskIdentity:
     return TaskIdentity(task=0, stage=0, attempt=0, file_prefix=str(uuid.UUID(table.clock.unique())))
 
 
-def _stored(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+def _conform(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     try:
-        return conformed(rows, schema)
+        return conform_rows(rows, schema)
     except pa.ArrowException as error:
         raise SchemaMismatch(
             "a value does not fit the stored type", cause=str(error).partition("\n")[0]

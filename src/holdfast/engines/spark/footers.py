@@ -9,38 +9,38 @@ from pyspark.sql import DataFrame
 
 from holdfast.engines.spark.session import own_interpreter, spare_archives
 from holdfast.files.key_footer import KeyFooter, Verdict
-from holdfast.files.merge import opened_old_version
+from holdfast.files.merge import open_old_version
 from holdfast.model.reports import IndexReport
+from holdfast.model.slices import FileSlice
 from holdfast.storage.open import open_store
 from holdfast.storage.store import Store, StoreLocation
-from holdfast.writes.layout import FileGroup
 
 _VERDICT = "path string, verdict string"
 _KEYS_AT_ONCE = 1_000_000
 _SAMPLE_KEYS = 1_000
-"""A file that holds many of the keys most likely holds one of so many."""
+"""A file that holds many of the keys most likely holds one of a sample this large."""
 
 
-def asked_footers(
-    keys: DataFrame, groups: Sequence[FileGroup], location: StoreLocation
-) -> dict[FileGroup, Verdict]:
+def check_footers(
+    keys: DataFrame, groups: Sequence[FileSlice], location: StoreLocation
+) -> dict[FileSlice, Verdict]:
     """Whether each file group may hold one of the keys. Every task reads the footers of all."""
-    task = _AskFooters(location, tuple(group.path for group in groups))
+    task = _CheckFooters(location, tuple(group.path for group in groups))
     with own_interpreter(keys.sparkSession):
-        said = keys.mapInArrow(task, _VERDICT).distinct().collect()
+        rows = keys.mapInArrow(task, _VERDICT).distinct().collect()
     verdicts: dict[str, list[Verdict]] = {}
-    for path, verdict in said:
+    for path, verdict in rows:
         verdicts.setdefault(path, []).append(Verdict[verdict])
     return {group: _weakest(verdicts.get(group.path, ())) for group in groups}
 
 
 def index_report(verdicts: Iterable[Verdict]) -> IndexReport:
     """What was asked and ruled out."""
-    told = list(verdicts)
+    verdicts = list(verdicts)
     return IndexReport(
-        file_groups=len(told),
-        pruned_by_range=told.count(Verdict.OUT_OF_RANGE),
-        pruned_by_bloom=told.count(Verdict.NOT_IN_BLOOM),
+        file_groups=len(verdicts),
+        pruned_by_range=verdicts.count(Verdict.OUT_OF_RANGE),
+        pruned_by_bloom=verdicts.count(Verdict.NOT_IN_BLOOM),
     )
 
 
@@ -50,7 +50,7 @@ def _weakest(verdicts: Iterable[Verdict]) -> Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class _AskFooters:
+class _CheckFooters:
     location: StoreLocation
     paths: tuple[str, ...]
 
@@ -58,19 +58,19 @@ class _AskFooters:
         spare_archives()
         store = open_store(self.location)
         verdicts: dict[str, Verdict] = {}
-        for keys in _gathered(batches):
+        for keys in _key_batches(batches):
             for path in self.paths:
                 if verdicts.get(path) is not Verdict.MAYBE:
-                    said = _asked(store, path, keys)
-                    verdicts[path] = _weakest([said, verdicts.get(path, said)])
+                    verdict = _verdict(store, path, keys)
+                    verdicts[path] = _weakest([verdict, verdicts.get(path, verdict)])
         names = [verdict.name for verdict in verdicts.values()]
         yield pa.RecordBatch.from_arrays(
             [pa.array(list(verdicts), pa.string()), pa.array(names, pa.string())], names=["path", "verdict"]
         )
 
 
-def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Array]:
-    """The keys, so many at a time that footers are read seldom and memory is bounded."""
+def _key_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Array]:
+    """The keys in batches, large enough that footers are read seldom, and small enough for memory."""
     parts: list[pa.Array] = []
     for batch in batches:
         # A session may send texts with wide offsets.
@@ -82,8 +82,8 @@ def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Array]:
         yield pa.concat_arrays(parts)
 
 
-def _asked(store: Store, path: str, keys: pa.Array) -> Verdict:
-    with opened_old_version(store, path) as old:
+def _verdict(store: Store, path: str, keys: pa.Array) -> Verdict:
+    with open_old_version(store, path) as old:
         footer: KeyFooter = old.keys
     step = max(1, len(keys) // _SAMPLE_KEYS)
     sample = keys.take(pa.array(np.arange(0, len(keys), step)))

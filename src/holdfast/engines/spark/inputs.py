@@ -62,10 +62,10 @@ def file_frame(
                 return reader.load(list(files))
             wanted = spark_schema_of(schema)
             if file_format == "json" or _is_named(options):
-                found = _columns(session, files, file_format, options)
-                _refuse_unknown(found, schema)
+                columns = _columns(session, files, file_format, options)
+                _refuse_unknown(columns, schema)
                 if file_format == "csv" or is_partial:
-                    wanted = spark.StructType([wanted[name] for name in found])
+                    wanted = spark.StructType([wanted[name] for name in columns])
             return reader.schema(wanted).load(list(files))
     except FAILURES as error:
         raise unreadable(error, file_format) from error
@@ -96,7 +96,7 @@ def strict_options(file_format: str, options: Mapping[str, str] | None) -> dict[
 
 
 def spark_path(file: str) -> str:
-    """An absolute path, or a URI, as Spark must be told it where it takes every path for a pattern."""
+    """An absolute path, or a URI, as Spark needs it where it takes every path for a pattern."""
     return spark_uri(_GLOB_CHARACTERS.sub(r"\\\1", file))
 
 
@@ -121,8 +121,8 @@ def _condition(error: Exception) -> str | None:
 
 def _is_named(options: Mapping[str, str] | None) -> bool:
     """Whether the files begin with the names of their columns."""
-    said = {name.lower(): text for name, text in strict_options("csv", options).items()}
-    return said["header"].lower() == "true"
+    given = {name.lower(): text for name, text in strict_options("csv", options).items()}
+    return given["header"].lower() == "true"
 
 
 def _columns(
@@ -134,8 +134,8 @@ def _columns(
     return _reader(session, file_format, others | cheap).load(list(files)).columns
 
 
-def _refuse_unknown(found: Sequence[str], schema: pa.Schema) -> None:
-    unknown = [name for name in found if name not in schema.names]
+def _refuse_unknown(names: Sequence[str], schema: pa.Schema) -> None:
+    unknown = [name for name in names if name not in schema.names]
     if unknown:
         columns = ", ".join(schema.names)
         raise SchemaMismatch("the table has no such column", column=unknown[0], columns=columns)

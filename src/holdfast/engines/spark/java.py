@@ -22,8 +22,8 @@ def require_java() -> None:
     java = os.path.join(home, "bin", "java") if home else shutil.which("java")
     if java is None or not os.access(java, os.X_OK):
         raise InvalidRequest("Spark needs Java and none was found", looked_at=java or "PATH", hint=_HINT)
-    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)  # noqa: S603
-    match = re.search(r'version "(?:1\.)?([0-9]+)', said.stderr + said.stdout)
+    answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)  # noqa: S603
+    match = re.search(r'version "(?:1\.)?([0-9]+)', answer.stderr + answer.stdout)
     if match is None or int(match[1]) < _WANTED:
         found = match[1] if match else "unknown"
         raise InvalidRequest("Spark needs a newer Java", found=found, java=java, hint=_HINT)

@@ -1,4 +1,4 @@
-"""The Spark jobs of one write, and cancelling them."""
+"""The Spark jobs of one write: cancelling them, and how far they are."""
 
 import uuid
 from collections.abc import Callable, Iterator
@@ -13,6 +13,9 @@ from holdfast.writes.rows import Cancellation
 
 Result = TypeVar("Result")
 
+_GROUP = "spark.jobGroup.id"
+_SUCCEEDED = "SUCCEEDED"
+
 
 class Jobs:
     """Jobs that carry one tag, by which any thread can cancel them and no others."""
@@ -20,6 +23,7 @@ class Jobs:
     def __init__(self) -> None:
         self._tag = f"holdfast-{uuid.uuid4().hex}"
         self._cancellation = Cancellation()
+        self._succeeded: set[int] = set()
 
     @contextmanager
     def cancellable(self, session: SparkSession) -> Iterator[None]:
@@ -31,6 +35,35 @@ class Jobs:
             yield
         finally:
             remove(self._tag)
+
+    @contextmanager
+    def in_group(self, session: SparkSession) -> Iterator[None]:
+        """Put the jobs that this thread starts in the block into a group, for `tasks_at_work`."""
+        context: Any = getattr(session, "_sc", None)
+        if context is None:  # A server of Spark Connect tells nothing about its tasks.
+            yield
+            return
+        before = context.getLocalProperty(_GROUP)
+        context.setLocalProperty(_GROUP, self._tag)
+        try:
+            yield
+        finally:
+            context.setLocalProperty(_GROUP, before)
+
+    def tasks_at_work(self, session: SparkSession) -> int:
+        """How many tasks of the jobs in the group run, also of jobs that ended when they were cancelled."""
+        context: Any = getattr(session, "_sc", None)
+        if context is None:
+            return 0
+        tracker = context.statusTracker()
+        stages: list[Any] = []
+        for number in tracker.getJobIdsForGroup(self._tag):
+            job = None if number in self._succeeded else tracker.getJobInfo(number)
+            if job is not None and job.status == _SUCCEEDED:
+                self._succeeded.add(number)  # A query may have thousands, and each takes a few questions.
+            elif job is not None:
+                stages += map(tracker.getStageInfo, job.stageIds)
+        return sum(one.numActiveTasks for one in stages if one is not None)
 
     def cancel(self, session: SparkSession) -> None:
         """Cancel what runs, and let nothing more begin.
@@ -53,6 +86,18 @@ def inheriting(session: SparkSession, act: Callable[[], Result]) -> Callable[[],
     passing_on: Any = inheritable_thread_target(session)
     # PySpark 4.0 gives the session back if its threads are none of the JVM's.
     return act if passing_on is session else cast("Callable[[], Result]", passing_on(act))
+
+
+def task_counts(session: SparkSession) -> tuple[int, int]:
+    """Tasks that are done, and how many there are, of the stages that run; (0, 0) if that is not known."""
+    # A session of Spark Connect has no context.
+    context: Any = getattr(session, "_sc", None)
+    if context is None:
+        return 0, 0
+    tracker = context.statusTracker()
+    stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+    known = [stage for stage in stages if stage is not None]
+    return sum(stage.numCompletedTasks for stage in known), sum(stage.numTasks for stage in known)
 
 
 def _tagging(session: SparkSession) -> tuple[Callable[[str], object], ...]:

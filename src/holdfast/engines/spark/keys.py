@@ -21,7 +21,7 @@ from holdfast.engines.spark.types import arrow_schema_of
 from holdfast.files.partition_column import partition_column
 from holdfast.format.partition_paths import DEFAULT_PARTITION
 from holdfast.writes.merge_task import bucket_column
-from holdfast.writes.task import checked_keys
+from holdfast.writes.task import require_keys
 
 _NATIVE = (
     spark.StringType,
@@ -38,13 +38,18 @@ _NATIVE = (
 _ZONELESS_MICROS = "timestampdiff(MICROSECOND, TIMESTAMP_NTZ '1970-01-01 00:00:00', {})"
 
 
+def says_partition(rows: DataFrame, table: TableSettings) -> bool:
+    """Whether the rows have the columns that say their partition."""
+    return set(table.partition_by) <= set(rows.columns)
+
+
 def partition_path_of(rows: DataFrame, table: TableSettings) -> Column:
     """The partition path of each row."""
     if not table.partition_by:
         return f.lit("")
     is_simple = set(table.partition_types) == {PartitionType.SIMPLE} and not table.url_encode
     if not is_simple or not _are_native(rows, table.partition_by):
-        return _computed(
+        return _column_of_function(
             rows,
             table.partition_by,
             "string",
@@ -62,11 +67,11 @@ def partition_path_of(rows: DataFrame, table: TableSettings) -> Column:
 def record_key_of(rows: DataFrame, table: TableSettings) -> Column:
     """The record key of each row; null or any text for a row that has none."""
     if not _are_native(rows, table.record_key):
-        return _computed(
+        return _column_of_function(
             rows,
             table.record_key,
             "string",
-            lambda data: checked_keys(data, table).to_numpy(zero_copy_only=False),
+            lambda data: require_keys(data, table).to_numpy(zero_copy_only=False),
         )
     if not table.has_complex_keys:
         return _text(rows, table.record_key[0])
@@ -78,10 +83,10 @@ def record_key_of(rows: DataFrame, table: TableSettings) -> Column:
 
 
 def bucket_of_row(rows: DataFrame, table: TableSettings, write: WriteSettings) -> Column:
-    return _computed(rows, table.record_key, "long", lambda data: bucket_column(data, table, write))
+    return _column_of_function(rows, table.record_key, "long", lambda data: bucket_column(data, table, write))
 
 
-def quoted(name: str) -> str:
+def quote(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -90,16 +95,16 @@ def _are_native(rows: DataFrame, names: Sequence[str]) -> bool:
 
 
 def _text(rows: DataFrame, name: str) -> Column:
-    column = f.col(quoted(name))
+    column = f.col(quote(name))
     kind = rows.schema[name].dataType
     if isinstance(kind, spark.TimestampType):
         column = f.unix_micros(column)
     elif isinstance(kind, spark.TimestampNTZType):
-        column = f.expr(_ZONELESS_MICROS.format(quoted(name)))
+        column = f.expr(_ZONELESS_MICROS.format(quote(name)))
     return column.cast("string")
 
 
-def _computed(
+def _column_of_function(
     rows: DataFrame, names: Sequence[str], kind: str, compute: Callable[[pa.Table], npt.NDArray[Any]]
 ) -> Column:
     """A function over whole columns. They travel as texts and are given their types back.
@@ -113,7 +118,7 @@ def _computed(
 
     def function(*columns: pd.Series) -> pd.Series:
         texts = (pa.array(column, pa.string(), from_pandas=True) for column in columns)
-        typed = [_typed(text, field.type) for text, field in zip(texts, schema, strict=True)]
+        typed = [_with_types(text, field.type) for text, field in zip(texts, schema, strict=True)]
         return pd.Series(compute(pa.table(typed, schema=schema)))
 
     called: Any = pandas_udf(function, kind)  # type: ignore[call-overload]  # its types know no *args
@@ -121,7 +126,7 @@ def _computed(
     return column
 
 
-def _typed(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+def _with_types(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_timestamp(kind):
         return texts.cast(pa.int64()).cast(kind)
     return texts.cast(kind)

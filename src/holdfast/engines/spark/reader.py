@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as f
 
 from holdfast.engines.spark.inputs import spark_path, spark_uri
-from holdfast.engines.spark.keys import quoted
+from holdfast.engines.spark.keys import quote
 from holdfast.engines.spark.session import listing_few_tasks
 from holdfast.engines.spark.types import spark_schema_of, spark_type_of
 from holdfast.read.changes import COMMIT_TIME, Changes
@@ -34,7 +34,7 @@ def read_frame(
     snapshot: Snapshot,
     schema: pa.Schema,
     *,
-    told: PathColumns | None = None,
+    path_columns: PathColumns | None = None,
 ) -> DataFrame:
     """The rows of a snapshot. Files of an older schema are read in their own and then widened.
 
@@ -45,7 +45,7 @@ def read_frame(
         return session.createDataFrame([], spark_schema_of(schema))
     frames = []
     for scan in scans(store, snapshot, schema):
-        telling, others = ([], scan.paths) if told is None else told.split(scan.paths)
+        telling, others = ([], scan.paths) if path_columns is None else path_columns.split(scan.paths)
         if telling:
             frames.append(_frame(session, store, replace(scan, paths=telling), schema, by_path=True))
         if others:
@@ -60,10 +60,10 @@ def read_changes_frame(
     changes: Changes,
     schema: pa.Schema,
     *,
-    told: PathColumns | None = None,
+    path_columns: PathColumns | None = None,
 ) -> DataFrame:
     """The scan leaves out row groups by their statistics, because the filter stands right above it."""
-    frame = read_frame(session, store, changes.snapshot, schema, told=told)
+    frame = read_frame(session, store, changes.snapshot, schema, path_columns=path_columns)
     return frame.where(f.col(COMMIT_TIME) > changes.since) if changes.has_older_rows else frame
 
 
@@ -77,13 +77,13 @@ def _frame(
     with listing_few_tasks(session):
         frame = _of_files(session, reader, files)
     if by_path:
-        # Spark puts what it takes from paths last, also columns that nobody wants.
-        frame = frame.select(*(f.col(quoted(name)) for name in scan.form.names))
+        # Spark puts what it takes from paths last, also columns that were not asked for.
+        frame = frame.select(*(f.col(quote(name)) for name in scan.form.names))
     if scan.form == schema:
         return frame
     return frame.select(
         *(
-            _widened(f.col(held.name), held.type, field.type).alias(field.name)
+            _widen(f.col(held.name), held.type, field.type).alias(field.name)
             for held, field in zip(scan.form, schema, strict=True)
         )
     )
@@ -101,7 +101,7 @@ def _of_files(session: SparkSession, reader: DataFrameReader, files: Sequence[st
     return frame
 
 
-def _widened(column: Column, held: pa.DataType, kind: pa.DataType) -> Column:
+def _widen(column: Column, held: pa.DataType, kind: pa.DataType) -> Column:
     """A column in a wider type than files hold it in, with the fields that its structs lack as nulls.
 
     Spark's own scan would give such fields as nulls too; but when a query
@@ -113,9 +113,9 @@ def _widened(column: Column, held: pa.DataType, kind: pa.DataType) -> Column:
         fields = [_field(column, held, field).alias(field.name) for field in kind]
         return f.when(column.isNotNull(), f.struct(*fields))
     if pa.types.is_list(kind):
-        return f.transform(column, lambda element: _widened(element, held.value_type, kind.value_type))
+        return f.transform(column, lambda element: _widen(element, held.value_type, kind.value_type))
     if pa.types.is_map(kind):
-        return f.transform_values(column, lambda _, value: _widened(value, held.item_type, kind.item_type))
+        return f.transform_values(column, lambda _, value: _widen(value, held.item_type, kind.item_type))
     if pa.types.is_float32(held) and pa.types.is_float64(kind):
         column = column.cast("string")  # As Hudi has it: the double that is written with the same digits.
     return column.cast(spark_type_of(kind))
@@ -124,4 +124,4 @@ def _widened(column: Column, held: pa.DataType, kind: pa.DataType) -> Column:
 def _field(column: Column, held: pa.StructType, field: pa.Field) -> Column:
     if held.get_field_index(field.name) < 0:
         return f.lit(None).cast(spark_type_of(field.type))
-    return _widened(column.getField(field.name), held.field(field.name).type, field.type)
+    return _widen(column.getField(field.name), held.field(field.name).type, field.type)

@@ -13,16 +13,16 @@ from pyspark.sql import types as spark
 
 from holdfast.config.push_schema import Field
 from holdfast.engines.spark.jobs import Jobs
-from holdfast.engines.spark.keys import quoted
+from holdfast.engines.spark.keys import quote
 from holdfast.engines.spark.tasks import run_tasks
 from holdfast.engines.spark.types import arrow_schema_of
-from holdfast.push.conversions import check_convertible, held_fields
-from holdfast.push.segment_task import BuiltSegment, SegmentRequest, build_segments
+from holdfast.push.segments.build import BuiltSegment, SegmentRequest, build_segments
+from holdfast.push.segments.conversions import check_convertible, select_fields
 from holdfast.storage.store import Store, StoreLocation
 from holdfast.writes.task import TaskIdentity
 
 
-def fitted_frame(
+def fit_frame(
     frame: DataFrame, fields: Sequence[Field], *, columns: Collection[str] = (), separator: str
 ) -> DataFrame:
     """Those columns of the frame that the table has, checked before a row is read.
@@ -30,7 +30,7 @@ def fitted_frame(
     Nested values become JSON where the table keeps text, and texts are cut at
     the separator where it keeps several values.
     """
-    wanted = held_fields(fields, frame.columns, columns)
+    wanted = select_fields(fields, frame.columns, columns)
     rows = frame.select(*(_column(frame, field, separator).alias(field.name) for field in wanted))
     for field, held in zip(wanted, arrow_schema_of(rows.schema), strict=True):
         check_convertible(held.type, field)
@@ -54,7 +54,7 @@ def build_on_spark(
 
 def _column(frame: DataFrame, field: Field, separator: str) -> Column:
     kind = frame.schema[field.name].dataType
-    column = f.col(quoted(field.name))
+    column = f.col(quote(field.name))
     if field.is_array and isinstance(kind, spark.StringType):
         # One character in brackets stands for itself, whatever it means in a pattern.
         return f.split(column, f"[{separator}]" if separator not in "^\\[]" else f"\\{separator}")

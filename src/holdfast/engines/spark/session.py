@@ -3,11 +3,13 @@
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 from zipimport import zipimporter
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from holdfast.engines.spark.java import require_java
@@ -16,9 +18,12 @@ _WORKER_PYTHON = "PYSPARK_PYTHON"
 _DEFAULT_HEAP = 1 << 30
 _LISTING_TASKS, _LISTING_TASKS_DEFAULT = "spark.sql.sources.parallelPartitionDiscovery.parallelism", "10000"
 _LISTING_TASKS_PER_CORE = 4
+_QUERY_SETTINGS = {"spark.driver.maxResultSize": "256m", "spark.sql.variable.substitute": "false"}
 
 
-def local_session(app_name: str, *, master: str = "local[*]") -> SparkSession:
+def local_session(
+    app_name: str, *, master: str = "local[*]", settings: Mapping[str, str] = MappingProxyType({})
+) -> SparkSession:
     """Start Spark in this process, quietly. `InvalidRequest` if Java is missing or too old."""
     require_java()
     builder = (
@@ -29,7 +34,9 @@ def local_session(app_name: str, *, master: str = "local[*]") -> SparkSession:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.log.level", "ERROR")
     )
-    with _stderr_aside():
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    with _redirect_stderr():
         session: SparkSession = builder.getOrCreate()
     if _WORKER_PYTHON not in os.environ:
         session.sparkContext.pythonExec = sys.executable
@@ -49,6 +56,33 @@ def session_at(app_name: str, address: str) -> SparkSession:
     return session
 
 
+def query_session(address: str) -> SparkSession:
+    """A session for the statements of strangers.
+
+    A statement's text is what it says: Spark would put its settings and the
+    environment in the place of `${…}`.
+    """
+    if address.startswith("local"):
+        session = local_session("holdfast-broker", master=address, settings=_QUERY_SETTINGS)
+    else:
+        session = session_at("holdfast-broker", address)
+    session.conf.set("spark.sql.variable.substitute", "false")
+    return session
+
+
+def end_local_jvm() -> None:
+    """End the JVM behind the local session of this process, whatever it does, so that a new one can start."""
+    gateway = SparkContext._gateway
+    with SparkContext._lock:
+        SparkContext._active_spark_context = None
+        SparkContext._gateway = None
+        SparkContext._jvm = None
+        SparkSession._instantiatedSession = None
+    if gateway is not None:
+        gateway.proc.kill()
+        gateway.proc.wait()
+
+
 def heap_bytes(session: SparkSession) -> int:
     """The heap of the driver or of an executor, whichever is smaller."""
     context = getattr(session, "_sc", None)
@@ -61,8 +95,8 @@ def heap_bytes(session: SparkSession) -> int:
 
 
 @contextmanager
-def _stderr_aside() -> Iterator[None]:
-    """Let what the JVM says while it starts, and ever after, go to a file nobody has to read.
+def _redirect_stderr() -> Iterator[None]:
+    """Send what the JVM prints, while it starts and later, to a file that is not shown.
 
     It is shown if the start fails. The JVM inherits the descriptor when it is
     launched; this process gets its own back.
@@ -91,8 +125,8 @@ def own_interpreter(session: SparkSession) -> Iterator[None]:
     """
     # A session of Spark Connect has no context; its workers are the server's affair.
     context: Any = getattr(session, "_sc", None)
-    is_told = _WORKER_PYTHON in os.environ or context is None
-    if is_told or not str(context.master).startswith("local"):
+    is_chosen = _WORKER_PYTHON in os.environ or context is None
+    if is_chosen or not str(context.master).startswith("local"):
         yield
         return
     before = context.pythonExec
@@ -105,7 +139,7 @@ def own_interpreter(session: SparkSession) -> Iterator[None]:
 
 @contextmanager
 def setting_for_now(session: SparkSession, name: str, value: str, *, default: str) -> Iterator[None]:
-    """Another setting than Spark's default while the block runs. One that somebody chose is left alone.
+    """Another setting than Spark's default while the block runs. Another value is left alone: it was chosen.
 
     So of two threads at it one leaves it to the other, and in the end it is the default again.
     """

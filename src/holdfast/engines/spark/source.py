@@ -1,48 +1,57 @@
 """The format `holdfast`: tables as a Python data source of Spark (4.0 and newer).
 
 Spark asks for the schema and plans a scan in short-lived processes of its own;
-the object that answered first is passed on, so it fixes the instant, and a
+the object that answered first is passed on, so it fixes the files, and a
 DataFrame is one snapshot however often it is used. Spark never says which
-columns a query needs: `columns`, or a schema given by the user, prunes them.
-Filters arrive from 4.1 on. They are used to leave out row groups and rows, and
-Spark applies them again, so that leaving too little out is never wrong.
+columns a query needs: `columns`, or a schema given by the user, prunes them,
+and `partitions` leaves out the files of others.
+
+No filter is taken from Spark, which offers them from 4.1 on: it keeps what
+one query pushed down with the relation, and every other query of the same
+DataFrame would read no more than the first one asked for.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import NoReturn
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql import types as spark
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceWriter,
+    InputPartition,
+)
 
 from holdfast.clock import SystemClock
-from holdfast.config.datasource import QueryType, SourceRead
-from holdfast.engines.spark.filters import conditions
-from holdfast.engines.spark.session import own_interpreter
+from holdfast.config.choices import QueryType
+from holdfast.config.datasource import SourceRead
+from holdfast.engines.spark.session import own_interpreter, spare_archives
 from holdfast.engines.spark.source_writer import begin_write
 from holdfast.engines.spark.types import arrow_schema_of, spark_schema_of
 from holdfast.errors import InvalidRequest, SchemaMismatch
 from holdfast.host import SystemHost
 from holdfast.model.instant import InstantTime
-from holdfast.read.arrow_rows import selected_schema
-from holdfast.read.changes import Changes, change_schema, changes, each_change
-from holdfast.read.prune import Condition, each_match
+from holdfast.read.arrow_rows import select_schema
+from holdfast.read.changes import change_schema, changes, each_younger_row
+from holdfast.read.partitions import files_below, select_partitions
+from holdfast.read.prune import each_match
 from holdfast.read.snapshot import Snapshot, as_instant, snapshot
+from holdfast.read.tasks import files_of_tasks
 from holdfast.storage.open import location_of, open_store
 from holdfast.storage.store import StoreLocation
 from holdfast.table.opened import OpenTable, open_existing
-from holdfast.timeline.timeline import load_timeline
 
 _STORAGE = "storage."
-_PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
+_OF_CATALOG = frozenset({"provider", "location"})
+"""Options that Spark adds when a table of its catalog is made of the format."""
 
 
 def register(session: SparkSession) -> None:
     """Make the format known to the session."""
-    if hasattr(DataSourceReader, "pushFilters"):
-        session.conf.set(_PUSH_DOWN, "true")
     with own_interpreter(session):
         session.dataSource.register(HoldfastSource)
 
@@ -54,49 +63,85 @@ class HoldfastSource(DataSource):
         super().__init__(dict(options))
         given = dict(options)
         path = given.pop("path", "")
-        if not path:
-            raise InvalidRequest("no table is named", hint="give its path to load or save")
+        if not path or given.keys() >= _OF_CATALOG:
+            raise _no_catalog_table()
         storage = {name[len(_STORAGE) :]: given.pop(name) for name in options if name.startswith(_STORAGE)}
         self._location = location_of(path, storage)
         self._given = given
-        self._newest: InstantTime | None = None
-        """The commit that this object reads up to, once it was asked for the schema."""
+        self._resolved: _ResolvedRead | None = None
+        """What this object reads, once it was asked for the schema."""
 
     @classmethod
     def name(cls) -> str:
         return "holdfast"
 
     def schema(self) -> spark.StructType:
-        table = _opened(self._location)
-        commits = load_timeline(table.store).completed_commits
-        self._newest = commits[-1].time if commits else None
         read = SourceRead.from_options(self._given)
-        return spark_schema_of(_found(table, read, self._newest).selected(read))
+        self._resolved = _resolve_read(_open_table(self._location), read)
+        return spark_schema_of(self._resolved.schema_of_read(read))
 
     def reader(self, schema: spark.StructType) -> DataSourceReader:
         read = SourceRead.from_options(self._given)
-        found = _found(_opened(self._location), read, self._newest)
-        return _reader(self._location, found, found.declared(schema))
+        resolved = self._resolved or _resolve_read(_open_table(self._location), read)
+        return _Reader(self._location, resolved, resolved.schema_of_spark(schema))
 
     def writer(self, schema: spark.StructType, overwrite: bool) -> DataSourceWriter:
         return begin_write(self._location, self._given, schema, overwrite=overwrite)
 
+    def streamReader(self, schema: spark.StructType) -> DataSourceStreamReader:  # noqa: N802 Spark's name
+        return _NoStream()
+
+    def streamWriter(self, schema: spark.StructType, overwrite: bool) -> NoReturn:  # noqa: N802 Spark's name
+        raise InvalidRequest(
+            "a stream cannot be written through this door to Spark",
+            hint="write each batch with foreachBatch and holdfast.write(df, path, options)",
+        )
+
+
+def _no_catalog_table() -> InvalidRequest:
+    """Spark asks with no path to read a table of its catalog, and with what the catalog holds to make one."""
+    return InvalidRequest(
+        "no table is named: the format takes a path, and Spark's catalog does not pass one on",
+        hint="use load(path) and save(path) instead of saveAsTable or CREATE TABLE, "
+        "and CREATE TEMPORARY VIEW ... USING holdfast OPTIONS (path ...) to give it a name",
+    )
+
+
+class _NoStream(DataSourceStreamReader):
+    """Refuses what a stream asks first, whichever it is. Spark buries what is raised any earlier."""
+
+    def initialOffset(self) -> NoReturn:  # noqa: N802 Spark's name
+        raise self._refusal()
+
+    def latestOffset(self) -> NoReturn:  # noqa: N802 Spark's name
+        raise self._refusal()
+
+    def read(self, partition: InputPartition) -> NoReturn:
+        raise self._refusal()
+
+    def _refusal(self) -> InvalidRequest:
+        return InvalidRequest(
+            "tables cannot be read as a stream",
+            hint="read what commits wrote with hoodie.datasource.query.type=incremental, "
+            "or table.changes(spark, since=...)",
+        )
+
 
 @dataclass(frozen=True)
-class _Found:
+class _ResolvedRead:
     """The files and columns of a read."""
 
     snapshot: Snapshot
     since: InstantTime | None
 
-    def selected(self, read: SourceRead) -> pa.Schema:
-        select = selected_schema if self.since is None else change_schema
+    def schema_of_read(self, read: SourceRead) -> pa.Schema:
+        select = select_schema if self.since is None else change_schema
         return select(self.snapshot.schema, columns=read.columns, meta_columns=read.meta_columns)
 
-    def declared(self, schema: spark.StructType) -> pa.Schema:
+    def schema_of_spark(self, schema: spark.StructType) -> pa.Schema:
         """The columns that Spark expects; `SchemaMismatch` if the table's are of other types."""
         wanted = arrow_schema_of(schema)
-        there = selected_schema(self.snapshot.schema, columns=wanted.names or None, meta_columns=False)
+        there = select_schema(self.snapshot.schema, columns=wanted.names or None, meta_columns=False)
         for expected, stored in zip(wanted, arrow_schema_of(spark_schema_of(there)), strict=False):
             if expected.type != stored.type:
                 raise SchemaMismatch(
@@ -108,60 +153,53 @@ class _Found:
         return wanted
 
 
-def _found(table: OpenTable, read: SourceRead, newest: InstantTime | None) -> _Found:
+def _resolve_read(table: OpenTable, read: SourceRead) -> _ResolvedRead:
     if read.query is QueryType.INCREMENTAL:
         assert read.since is not None, "an incremental read has a beginning"
-        since = as_instant(read.since)
-        until = read.until if read.until is not None or newest is None else max(newest, since)
-        changed = changes(table, since=since, until=until)
-        return _Found(changed.snapshot, changed.since)
+        since = as_instant(table, read.since)
+        changed = changes(table, since=since, until=read.until)
+        if read.partitions is not None:
+            # A partition in which nothing changed is there nevertheless.
+            select_partitions(snapshot(table, as_of=read.until), read.partitions)
+            changed = replace(changed, snapshot=files_below(changed.snapshot, read.partitions))
+        return _ResolvedRead(changed.snapshot, changed.since)
     is_optimized = read.query is QueryType.READ_OPTIMIZED
-    as_of = read.as_of if read.as_of is not None else newest
-    return _Found(snapshot(table, as_of=as_of, read_optimized=is_optimized), None)
+    whole = snapshot(table, as_of=read.as_of, read_optimized=is_optimized)
+    return _ResolvedRead(
+        whole if read.partitions is None else select_partitions(whole, read.partitions), None
+    )
 
 
-def _opened(location: StoreLocation) -> OpenTable:
+def _open_table(location: StoreLocation) -> OpenTable:
     return open_existing(open_store(location), location, clock=SystemClock(), host=SystemHost())
 
 
-def _reader(location: StoreLocation, found: _Found, declared: pa.Schema) -> DataSourceReader:
-    # Spark 4.0 has no push-down, and newer ones refuse a reader that offers it if it is off.
-    has_push_down = hasattr(DataSourceReader, "pushFilters")
-    return (_FilteringReader if has_push_down else _Reader)(location, found, declared)
-
-
 class _Reader(DataSourceReader):
-    """Reads one base file per task, as Arrow batches in the declared schema."""
+    """Reads a few base files per task, as Arrow batches in the declared schema."""
 
-    def __init__(self, location: StoreLocation, found: _Found, declared: pa.Schema) -> None:
+    def __init__(self, location: StoreLocation, read: _ResolvedRead, declared_columns: pa.Schema) -> None:
         self._location = location
-        self._found = found
-        self._declared = declared
-        self._conditions: tuple[Condition, ...] = ()
+        self._resolved = read
+        self._declared = declared_columns
 
     def partitions(self) -> list[InputPartition]:
-        return [InputPartition(path) for path in self._found.snapshot.paths]
+        files = self._resolved.snapshot
+        return [InputPartition(paths) for paths in files_of_tasks(files.paths, files.sizes)]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         # Spark gives each task one core; Arrow would start a thread per core of the machine.
         pa.set_cpu_count(1)
+        spare_archives()
         if partition is None or partition.value is None:
             return  # Spark's stand-in for a list without partitions.
         for rows in self._rows(partition.value):
             yield from rows.select(self._declared.names).to_batches()
 
-    def _rows(self, path: str) -> Iterator[pa.Table]:
+    def _rows(self, paths: list[str]) -> Iterator[pa.Table]:
         store = open_store(self._location)
-        if self._found.since is None:
-            return each_match(store, path, self._declared, self._conditions)
-        file = replace(self._found.snapshot, paths=[path])
+        if self._resolved.since is None:
+            for path in paths:
+                yield from each_match(store, path, self._declared)
+            return
         schema = change_schema(self._declared, columns=self._declared.names, meta_columns=False)
-        return each_change(store, Changes(self._found.since, file), schema)
-
-
-class _FilteringReader(_Reader):
-    """As the other, told by Spark what the query filters by."""
-
-    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802 Spark's name
-        self._conditions = conditions(filters, self._declared)
-        return filters
+        yield from each_younger_row(store, paths, schema, since=self._resolved.since)

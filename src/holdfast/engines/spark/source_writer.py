@@ -9,7 +9,7 @@ a second half can come.
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -18,7 +18,8 @@ from pyspark.sql import types as spark
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from holdfast.clock import SystemClock
-from holdfast.config.datasource import OPERATION, Operation, SourceWrite
+from holdfast.config.choices import Operation
+from holdfast.config.datasource import OPERATION, SourceWrite
 from holdfast.config.table import TableSettings
 from holdfast.config.write import WriteSettings
 from holdfast.engines.spark.tasks import task_identity
@@ -27,30 +28,27 @@ from holdfast.errors import Fenced, HoldfastError, InvalidOption, StorageUnavail
 from holdfast.format.commits import WriteStat
 from holdfast.host import Liveness, Owner, SystemHost
 from holdfast.model.instant import InstantTime
-from holdfast.model.reports import Commit
-from holdfast.services.rollback import FailedWrite, roll_back
+from holdfast.services.rollback.failed_writes import FailedWrite
+from holdfast.services.rollback.rollback import roll_back
 from holdfast.storage.open import open_store
 from holdfast.storage.store import StoreLocation
-from holdfast.table.opened import OpenTable, open_existing
-from holdfast.table.target import open_target
-from holdfast.writes import operations
+from holdfast.table.opened import OpenTable, open_existing, open_new, open_target
 from holdfast.writes.merge_task import MergeRequest
-from holdfast.writes.rows import Rows, Written
+from holdfast.writes.operations import write
+from holdfast.writes.outcome import Written
 from holdfast.writes.task import TaskRequest, write_rows
 
 _SORTED_BYTES = 128 * 1024 * 1024
 """How many bytes of rows a task sorts at a time; it holds about three times as many."""
 _BATCH_ROWS = 50_000
 
-_Verb = Callable[[OpenTable, Rows, WriteSettings], Commit]
-
 
 def begin_write(
     location: StoreLocation, options: Mapping[str, str], schema: spark.StructType, *, overwrite: bool
-) -> "SourceWriter":
+) -> DataSourceArrowWriter:
     """Begin a write and stop before the first row; the writer that goes on with it."""
     request = SourceWrite.from_options(options)
-    verb = _verb(request.operation, overwrite=overwrite)
+    operation = _operation_without_shuffle(request.operation, overwrite=overwrite)
     clock = SystemClock()
     host = _ApplicationHost(_application(clock.unique()))
     table = open_target(location, request, columns=schema.names, clock=clock, host=host)
@@ -58,10 +56,23 @@ def begin_write(
     _refuse_if_shared(settings)
     columns = arrow_schema_of(schema)
     try:
-        verb(table, _TaskRows(columns), settings)
+        write(table, operation, _TaskRows(columns), settings)
     except _Handover as handover:
-        return SourceWriter(location, handover.task, columns, verb, host)
-    raise AssertionError("a write does not end before its rows are written")
+        return SourceWriter(location, handover.task, columns, operation, host, is_new=table.is_new)
+    # A write ends before its rows are written if it is the repeat of one that is committed.
+    return _RepeatWriter()
+
+
+class _RepeatWriter(DataSourceArrowWriter):
+    """A write whose number is committed already: its rows are passed over."""
+
+    def __init__(self) -> None:
+        """Nothing is kept: there is nothing to write."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        for _ in iterator:
+            pass
+        return _Message(())
 
 
 class SourceWriter(DataSourceArrowWriter):
@@ -72,23 +83,27 @@ class SourceWriter(DataSourceArrowWriter):
         location: StoreLocation,
         task: TaskRequest,
         columns: pa.Schema,
-        verb: _Verb,
+        operation: Operation,
         host: "_ApplicationHost",
+        *,
+        is_new: bool,
     ) -> None:
         self._location = location
         self._task = task
         self._columns = columns
-        self._verb = verb
+        self._operation = operation
         self._host = host
+        self._is_new = is_new
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of one task. Bad rows are reported: trying them again would not help."""
         # Spark gives each task one core; Arrow would start a thread per core of the machine.
         pa.set_cpu_count(1)
         store = open_store(self._location)
-        batches = _together(iterator, self._task.table)
+        batches = _in_partition_order(iterator, self._task.table)
         try:
-            return _Message(tuple(write_rows(store, self._task, task_identity(), batches)))
+            outputs = write_rows(store, self._task, task_identity(), batches)
+            return _Message(tuple(Written.of(outputs).stats))
         except StorageUnavailable:
             raise  # Storage may answer the next attempt.
         except HoldfastError as error:
@@ -102,21 +117,24 @@ class SourceWriter(DataSourceArrowWriter):
             if message.problem is not None:
                 raise message.problem
         rows = _WrittenRows(self._columns, self._task.instant, [s for m in written for s in m.stats])
-        self._verb(self._opened(), rows, self._task.write)
+        write(self._open_table(), self._operation, rows, self._task.write)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Roll the write back, unless it is decided. What the tasks left is known by its markers."""
-        table = self._opened()
+        table = self._open_table()
         instant = self._task.instant
         if instant in table.ledger.read().begun:
             roll_back(
                 table, FailedWrite(instant, self._task.action, None, None), reason="the Spark job failed"
             )
 
-    def _opened(self) -> OpenTable:
+    def _open_table(self) -> OpenTable:
         store = open_store(self._location)
-        table = open_existing(store, self._location, clock=SystemClock(), host=self._host)
-        return replace(table, settings=self._task.table)
+        clock, settings = SystemClock(), self._task.table
+        if self._is_new:
+            return open_new(store, self._location, settings, clock=clock, host=self._host)
+        table = open_existing(store, self._location, clock=clock, host=self._host)
+        return replace(table, settings=settings)
 
 
 @dataclass(frozen=True)
@@ -144,8 +162,13 @@ class _TaskRows:
     def schema(self) -> pa.Schema:
         return self.columns
 
-    def prepared(
-        self, schema: pa.Schema, table: TableSettings, *, by_partition: bool = True, looks_ahead: bool = True
+    def prepare(
+        self,
+        schema: pa.Schema,
+        table: TableSettings,
+        *,
+        by_partition: bool = True,
+        validate_first: bool = True,
     ) -> Self:
         return self
 
@@ -178,7 +201,7 @@ class _WrittenRows(_TaskRows):
 
 @dataclass(frozen=True)
 class _ApplicationHost:
-    """The host of a write that belongs to a Spark application, whichever process of it acts."""
+    """The host of a write that belongs to a Spark application, in any of its processes."""
 
     application: Owner
 
@@ -206,12 +229,12 @@ def _application(token: str) -> Owner:
     return ours
 
 
-def _verb(given: Operation | None, *, overwrite: bool) -> _Verb:
+def _operation_without_shuffle(given: Operation | None, *, overwrite: bool) -> Operation:
     """What to carry out. Only what needs no shuffle: this door to Spark has none."""
     if given in (Operation.BULK_INSERT, Operation.INSERT):
-        return operations.insert_overwrite_table if overwrite else operations.bulk_insert
+        return Operation.INSERT_OVERWRITE_TABLE if overwrite else Operation.BULK_INSERT
     if overwrite and given in (None, Operation.INSERT_OVERWRITE_TABLE):
-        return operations.insert_overwrite_table
+        return Operation.INSERT_OVERWRITE_TABLE
     raise _needs_shuffle(given or f"{Operation.UPSERT}, the default")
 
 
@@ -233,7 +256,7 @@ def _needs_shuffle(what: str) -> InvalidOption:
     )
 
 
-def _together(batches: Iterable[pa.RecordBatch], table: TableSettings) -> Iterator[pa.RecordBatch]:
+def _in_partition_order(batches: Iterable[pa.RecordBatch], table: TableSettings) -> Iterator[pa.RecordBatch]:
     """The rows in an order in which those of a partition stand together, a stretch at a time."""
     if not table.partition_by:
         yield from batches
@@ -244,12 +267,12 @@ def _together(batches: Iterable[pa.RecordBatch], table: TableSettings) -> Iterat
         held.append(batch)
         size += batch.nbytes
         if size >= _SORTED_BYTES:
-            yield from _sorted(held, table)
+            yield from _sort_by_partition(held, table)
             held, size = [], 0
-    yield from _sorted(held, table)
+    yield from _sort_by_partition(held, table)
 
 
-def _sorted(held: list[pa.RecordBatch], table: TableSettings) -> Iterator[pa.RecordBatch]:
+def _sort_by_partition(held: list[pa.RecordBatch], table: TableSettings) -> Iterator[pa.RecordBatch]:
     if held:
         by = [(name, "ascending") for name in table.partition_by]
         yield from pa.Table.from_batches(held).sort_by(by).to_batches(max_chunksize=_BATCH_ROWS)

@@ -1,4 +1,4 @@
-"""Structured Streaming: whatever a source has by now, micro-batch by micro-batch."""
+"""Structured Streaming: everything that a source has now, in micro-batches."""
 
 import threading
 from collections.abc import Callable, Mapping

@@ -22,7 +22,7 @@ from holdfast.storage.open import open_store
 from holdfast.storage.store import Store, StoreLocation
 from holdfast.writes.task import TaskIdentity
 
-Told = TypeVar("Told", bound=msgspec.Struct)
+Output = TypeVar("Output", bound=msgspec.Struct)
 Body = Callable[[Store, TaskIdentity, Iterable[pa.RecordBatch]], Iterator[msgspec.Struct]]
 
 _BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
@@ -32,8 +32,8 @@ _OUTCOME = "outcome string"
 _LOCAL_MASTER = re.compile(r"local(?:\[[^,\]]*(?:,([0-9]+))?\])?")
 
 
-def run_tasks(rows: DataFrame, location: StoreLocation, body: Body, kind: type[Told]) -> list[Told]:
-    """Run the body on every partition of the rows, in one Spark job; all that its tasks told."""
+def run_tasks(rows: DataFrame, location: StoreLocation, body: Body, kind: type[Output]) -> list[Output]:
+    """Run the body on every partition of the rows, in one Spark job; what its tasks report."""
     session = rows.sparkSession
     task = _SparkTask(location, body, _task_attempts(session))
     # Larger batches than Spark's are a fifth faster.
@@ -43,8 +43,8 @@ def run_tasks(rows: DataFrame, location: StoreLocation, body: Body, kind: type[T
     outcomes = [msgspec.json.decode(row[0], type=_Outcome) for row in collected]
     for outcome in outcomes:
         if outcome.problem is not None:
-            raise _rebuilt(outcome.problem)
-    return [msgspec.json.decode(outcome.told, type=kind) for outcome in outcomes]
+            raise _rebuild_error(outcome.problem)
+    return [msgspec.json.decode(outcome.output, type=kind) for outcome in outcomes]
 
 
 class _Problem(msgspec.Struct, frozen=True):
@@ -57,9 +57,9 @@ class _Problem(msgspec.Struct, frozen=True):
 
 
 class _Outcome(msgspec.Struct, frozen=True):
-    """What a task tells the driver, or one that says why there is nothing more."""
+    """One output of a task, or the error that ended it."""
 
-    told: msgspec.Raw = msgspec.Raw(b"null")
+    output: msgspec.Raw = msgspec.Raw(b"null")
     problem: _Problem | None = None
 
 
@@ -77,19 +77,19 @@ class _SparkTask:
         pa.set_cpu_count(1)
         spare_archives()
         try:
-            for told in self.body(open_store(self.location), task_identity(), batches):
-                yield _encoded(_Outcome(told=msgspec.Raw(msgspec.json.encode(told))))
+            for output in self.body(open_store(self.location), task_identity(), batches):
+                yield _encode(_Outcome(output=msgspec.Raw(msgspec.json.encode(output))))
         except StorageUnavailable as error:
             if _attempt_number() + 1 < self.attempts:
                 raise  # Storage may answer the next attempt.
-            yield _reported(error)
+            yield _encode_error(error)
         except HoldfastError as error:
-            yield _reported(error)
+            yield _encode_error(error)
 
 
-def _reported(error: HoldfastError) -> pa.RecordBatch:
+def _encode_error(error: HoldfastError) -> pa.RecordBatch:
     facts = {name: str(value) for name, value in error.facts.items()}
-    return _encoded(_Outcome(problem=_Problem(type(error).__name__, error.message, error.hint, facts)))
+    return _encode(_Outcome(problem=_Problem(type(error).__name__, error.message, error.hint, facts)))
 
 
 def _task_attempts(session: SparkSession) -> int:
@@ -115,12 +115,12 @@ def task_identity() -> TaskIdentity:
     )
 
 
-def _encoded(outcome: _Outcome) -> pa.RecordBatch:
+def _encode(outcome: _Outcome) -> pa.RecordBatch:
     text = msgspec.json.encode(outcome).decode()
     return pa.RecordBatch.from_arrays([pa.array([text])], names=["outcome"])
 
 
-def _rebuilt(problem: _Problem) -> HoldfastError:
+def _rebuild_error(problem: _Problem) -> HoldfastError:
     kind = getattr(errors, problem.kind)
     assert issubclass(kind, HoldfastError)
     error: HoldfastError = kind(problem.message, hint=problem.hint, **problem.facts)

@@ -17,7 +17,7 @@ _LINES_BEFORE = 1
 
 
 @contextmanager
-def transformed(frame: DataFrame, query: str, *, first_line: int = 0) -> Iterator[DataFrame]:
+def run_transform(frame: DataFrame, query: str, *, first_line: int = 0) -> Iterator[DataFrame]:
     """What the query makes of the rows, for as long as the block runs.
 
     `first_line` is where the query begins in the file it was read from. The
@@ -28,7 +28,7 @@ def transformed(frame: DataFrame, query: str, *, first_line: int = 0) -> Iterato
     frame.createOrReplaceTempView(view)
     try:
         text = query.strip().removesuffix(";").rstrip()
-        # Whoever writes the pipeline says what is read.
+        # The author of the pipeline decides what is read.
         statement = f"WITH source AS (SELECT * FROM {view}) SELECT * FROM (\n{text}\n)"  # noqa: S608
         try:
             made = session.sql(statement)

@@ -1,43 +1,82 @@
-"""The tasks of a write, as workers run them, and what they tell the driver.
+"""The tasks of a write, as workers run them, and what they report to the driver.
 
 Workers import the modules that a task refers to, and are started anew when they
 had nothing to do for a minute. So nothing of the driver's half is needed here:
 it takes longer to import than a small write takes.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from typing import ClassVar
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from holdfast.engines.spark.tasks import Body
-from holdfast.format.commits import WriteStat
-from holdfast.model.reports import IndexReport
 from holdfast.storage.store import Store
 from holdfast.writes.merge_task import MergeRequest, merge_rows
+from holdfast.writes.outcome import TaskOutput
 from holdfast.writes.task import TaskIdentity, TaskRequest, write_rows
 
+KEY_HASH = "_holdfast_key_hash"
+"""A hash of the key and partition of a row, where Spark looked for the key; null elsewhere."""
 
-class Told(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a task tells: about a file, or about its look-ups."""
 
-    stat: WriteStat | None = None
-    index: IndexReport | None = None
+class KeySum(msgspec.Struct, frozen=True):
+    """The sum of the hashes of keys: another one if one key is another, in whatever order they come.
+
+    In two parts, neither of which overflows with thirty billion keys.
+    """
+
+    HIGH_SHIFT: ClassVar[int] = 36
+    LOW_MASK: ClassVar[int] = (1 << 28) - 1
+
+    high: int = 0
+    low: int = 0
+
+    def __add__(self, other: "KeySum") -> "KeySum":
+        return KeySum(self.high + other.high, self.low + other.low)
+
+    @classmethod
+    def of(cls, hashes: pa.Array) -> "KeySum":
+        values = hashes.drop_null().to_numpy().view(np.uint64)
+        high, low = values >> np.uint64(cls.HIGH_SHIFT), values & np.uint64(cls.LOW_MASK)
+        return cls(int(high.sum()), int(low.sum()))
+
+
+class KeyedOutput(TaskOutput, frozen=True, omit_defaults=True):
+    """What a task reports, or the keys that came to it."""
+
+    keys: KeySum | None = None
 
 
 def writing(request: TaskRequest) -> Body:
-    return _telling(lambda store, me, batches: write_rows(store, request, me, batches))
+    def write(store: Store, me: TaskIdentity, batches: Iterable[pa.RecordBatch]) -> Iterator[TaskOutput]:
+        return write_rows(store, request, me, batches)
+
+    return write
 
 
 def merging(request: MergeRequest) -> Body:
-    return _telling(lambda store, me, batches: merge_rows(store, request, me, batches))
+    def merge(store: Store, me: TaskIdentity, batches: Iterable[pa.RecordBatch]) -> Iterator[TaskOutput]:
+        keys = _SummedKeys(batches)
+        yield from merge_rows(store, request, me, keys.rest())
+        yield KeyedOutput(keys=keys.sum)
+
+    return merge
 
 
-def _telling(
-    body: Callable[[Store, TaskIdentity, Iterable[pa.RecordBatch]], Iterator[WriteStat | IndexReport]],
-) -> Body:
-    def told(store: Store, me: TaskIdentity, batches: Iterable[pa.RecordBatch]) -> Iterator[Told]:
-        for one in body(store, me, batches):
-            yield Told(stat=one) if isinstance(one, WriteStat) else Told(index=one)
+class _SummedKeys:
+    """Batches whose hashes of keys are added up and left out as they pass."""
 
-    return told
+    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self.sum = KeySum()
+
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._batches:
+            if KEY_HASH not in batch.schema.names:
+                yield batch
+                continue
+            self.sum += KeySum.of(batch.column(KEY_HASH))
+            yield batch.drop_columns([KEY_HASH])

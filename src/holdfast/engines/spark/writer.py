@@ -3,12 +3,12 @@
 A bulk insert is one pass, without a shuffle: each task sorts its rows by
 partition, looks at them and writes them. Everything that merges counts the
 rows of each partition first, and shuffles them once, to the tasks that merge
-them. Only statistics come back to the driver, one small
-record per file.
+them. Only statistics come back to the driver, one small record per file.
 """
 
-from collections.abc import Mapping
-from contextlib import ExitStack
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -20,24 +20,25 @@ from holdfast.config.key_generators import PartitionType
 from holdfast.config.table import TableSettings
 from holdfast.engines.spark.inputs import FAILURES
 from holdfast.engines.spark.jobs import Jobs
-from holdfast.engines.spark.keys import partition_path_of, quoted
-from holdfast.engines.spark.routing import TASKS_PER_CORE, parallelism, routed
+from holdfast.engines.spark.keys import partition_path_of, quote, says_partition
+from holdfast.engines.spark.routing import TASKS_PER_CORE, parallelism, route_rows
 from holdfast.engines.spark.session import own_interpreter
 from holdfast.engines.spark.tasks import Body, run_tasks
 from holdfast.engines.spark.types import arrow_schema_of
-from holdfast.engines.spark.write_tasks import Told, merging, writing
-from holdfast.errors import InvalidRequest, TableDamaged
+from holdfast.engines.spark.write_tasks import KeyedOutput, KeySum, merging, writing
+from holdfast.errors import InvalidRequest, RowsChanged, TableDamaged
 from holdfast.files.partition_column import partition_column
 from holdfast.format.partition_paths import check_partition_path
 from holdfast.format.record_keys import text_column
-from holdfast.model.reports import IndexReport
 from holdfast.storage.store import Store, StoreLocation
 from holdfast.table.opened import OpenTable
-from holdfast.writes.gather import SLOT
+from holdfast.writes.gather import BUNDLE
 from holdfast.writes.layout import with_sizes
 from holdfast.writes.merge_task import MergeRequest
-from holdfast.writes.rows import Written
+from holdfast.writes.outcome import Written
 from holdfast.writes.task import TaskRequest
+
+log = logging.getLogger(__name__)
 
 _SIZED_PARTITIONS = 64
 
@@ -48,24 +49,29 @@ class SparkRows:
 
     frame: DataFrame
     counts: Mapping[str, int] | None = None
-    """How many rows there are of each partition, once that was asked."""
+    """How many rows there are of each partition, once they are counted."""
     jobs: Jobs = field(default_factory=Jobs, repr=False, compare=False)
 
     def schema(self) -> pa.Schema:
         return arrow_schema_of(self.frame.schema)
 
-    def prepared(
-        self, schema: pa.Schema, table: TableSettings, *, by_partition: bool = True, looks_ahead: bool = True
+    def prepare(
+        self,
+        schema: pa.Schema,
+        table: TableSettings,
+        *,
+        by_partition: bool = True,
+        validate_first: bool = True,
     ) -> "SparkRows":
-        frame = self.frame.select(*(f.col(quoted(n)) for n in schema.names if n in self.frame.columns))
+        frame = self.frame.select(*(f.col(quote(n)) for n in schema.names if n in self.frame.columns))
         for name in table.record_key:
             text_column(name, pa.array([], schema.field(name).type))
         if by_partition and table.partition_by:
             partition_column(schema.empty_table(), table)
-        if not looks_ahead or not _may_be_refused(frame, table, by_partition=by_partition):
+        if not validate_first or not _may_be_refused(frame, table, by_partition=by_partition):
             return SparkRows(frame, jobs=self.jobs)
         with self.jobs.cancellable(frame.sparkSession):
-            counts = _checked_counts(frame, table, by_partition=by_partition)
+            counts = _count_partitions(frame, table, by_partition=by_partition)
         return SparkRows(frame, counts, self.jobs)
 
     def write(self, table: OpenTable, request: TaskRequest) -> Written:
@@ -76,31 +82,63 @@ class SparkRows:
             # The rows of a partition only have to stand together, and numbers sort faster than text.
             rows = rows.sortWithinPartitions(f.xxhash64(*marks))
         with self.jobs.cancellable(rows.sparkSession):
-            return _run(rows, table.location, writing(request))
+            written, _ = _run(rows, table.location, writing(request))
+            return written
 
     def merge(self, table: OpenTable, request: MergeRequest) -> Written:
+        """The rows are computed more than once. Those that were not the same are kept, and routed again."""
         session = self.frame.sparkSession
-        with self.jobs.cancellable(session), own_interpreter(session), ExitStack() as stack:
-            counts = self.counts
-            if counts is None:
-                by_partition = _says_partition(self.frame, request.task.table)
-                counts = _checked_counts(self.frame, request.task.table, by_partition=by_partition)
-            sized = _sized(request, counts, table.store)
+        with self.jobs.cancellable(session), own_interpreter(session):
             try:
-                route = routed(self.frame, counts, table, sized)
-            except FAILURES as error:
-                _check_undamaged(request, error)
-                raise
-            for frame in route.held:
-                stack.callback(frame.unpersist)
-            tasks = request.task.write.parallelism or min(route.slots, TASKS_PER_CORE * parallelism(session))
-            ordered = route.rows.repartition(max(1, tasks), SLOT).sortWithinPartitions(SLOT)
-            shipped = sized.for_tasks(None if request.task.write.index_type.is_global else counts)
-            written = _run(ordered, table.location, merging(shipped))
-        return Written(stats=written.stats, index=route.index + written.index)
+                return _merge(self.frame, self.counts, table, request)
+            except RowsChanged as error:
+                log.warning("rows.kept", extra={"table": request.task.table.name, "cause": str(error)})
+            with _rows_in_cache(self.frame) as frame:
+                return _merge(frame, None, table, request)
 
     def cancel(self) -> None:
         self.jobs.cancel(self.frame.sparkSession)
+
+
+def _merge(
+    rows: DataFrame, counts: Mapping[str, int] | None, table: OpenTable, request: MergeRequest
+) -> Written:
+    """Count, route and merge the rows; `RowsChanged` if these were not the same rows each time."""
+    session = rows.sparkSession
+    if counts is None:
+        by_partition = says_partition(rows, request.task.table)
+        counts = _count_partitions(rows, request.task.table, by_partition=by_partition)
+    sized = _with_group_sizes(request, counts, table.store)
+    try:
+        route = route_rows(rows, counts, table, sized)
+    except FAILURES as error:
+        _check_undamaged(request, error)
+        raise
+    with ExitStack() as stack:
+        for frame in route.held:
+            stack.callback(frame.unpersist)
+        tasks = request.task.write.parallelism or min(route.bundles, TASKS_PER_CORE * parallelism(session))
+        ordered = route.rows.repartition(max(1, tasks), BUNDLE).sortWithinPartitions(BUNDLE)
+        shipped = sized.for_tasks(None if request.task.write.index_type.is_global else counts)
+        written, keys = _run(ordered, table.location, merging(shipped))
+    if route.keys is not None and keys != route.keys:
+        raise RowsChanged(
+            "the rows were not the same when they were read again",
+            hint="make the DataFrame deterministic, or write it to files first",
+        )
+    return replace(written, index=route.index + written.index)
+
+
+@contextmanager
+def _rows_in_cache(rows: DataFrame) -> Iterator[DataFrame]:
+    """The rows in Spark's cache, in memory or on disk, so that they are computed once."""
+    is_cached = rows.storageLevel.useMemory or rows.storageLevel.useDisk
+    kept = rows if is_cached else rows.persist()
+    try:
+        yield kept
+    finally:
+        if not is_cached:
+            kept.unpersist()
 
 
 def _check_undamaged(request: MergeRequest, error: Exception) -> None:
@@ -108,25 +146,23 @@ def _check_undamaged(request: MergeRequest, error: Exception) -> None:
 
     Releases of Spark say it in different words, but names of base files are like no other text.
     """
-    said = str(error)
+    message = str(error)
     paths = (group.path for members in request.groups.values() for group in members)
     for path in paths:
-        if path.rpartition("/")[2] in said:
+        if path.rpartition("/")[2] in message:
             raise TableDamaged("a data file cannot be read", file=path) from error
 
 
-def _run(rows: DataFrame, location: StoreLocation, body: Body) -> Written:
-    """Write the rows with one Spark job; what its tasks tell."""
-    outcomes = run_tasks(rows, location, body, Told)
-    stats = [outcome.stat for outcome in outcomes if outcome.stat is not None]
-    reports = [outcome.index for outcome in outcomes if outcome.index is not None]
-    return Written(stats=stats, index=sum(reports, IndexReport()))
+def _run(rows: DataFrame, location: StoreLocation, body: Body) -> tuple[Written, KeySum]:
+    """Write the rows with one Spark job; what its tasks report, and the keys that came to them."""
+    outputs = run_tasks(rows, location, body, KeyedOutput)
+    return Written.of(outputs), sum((o.keys for o in outputs if o.keys is not None), KeySum())
 
 
-def _sized(request: MergeRequest, counts: Mapping[str, int], store: Store) -> MergeRequest:
+def _with_group_sizes(request: MergeRequest, counts: Mapping[str, int], store: Store) -> MergeRequest:
     """The request with the sizes of the file groups that rows come for, unless these are in many partitions.
 
-    Many keep all cores busy, however large each is.
+    Many partitions keep all cores busy, whatever their sizes.
     """
     coming = [path for path in counts if path in request.groups]
     if len(coming) > _SIZED_PARTITIONS:
@@ -135,14 +171,10 @@ def _sized(request: MergeRequest, counts: Mapping[str, int], store: Store) -> Me
     return replace(request, groups={**request.groups, **known})
 
 
-def _says_partition(rows: DataFrame, table: TableSettings) -> bool:
-    return set(table.partition_by) <= set(rows.columns)
-
-
 def _partition_marks(rows: DataFrame, table: TableSettings) -> list[Column]:
     """Columns that are equal where partitions are, the cheapest there are."""
     if set(table.partition_types) == {PartitionType.SIMPLE}:
-        return [f.col(quoted(name)) for name in table.partition_by]
+        return [f.col(quote(name)) for name in table.partition_by]
     return [partition_path_of(rows, table)]
 
 
@@ -155,7 +187,7 @@ def _may_be_refused(rows: DataFrame, table: TableSettings, *, by_partition: bool
     return is_computed or any(isinstance(kind, spark.StringType) for kind in kinds)
 
 
-def _checked_counts(rows: DataFrame, table: TableSettings, *, by_partition: bool) -> dict[str, int]:
+def _count_partitions(rows: DataFrame, table: TableSettings, *, by_partition: bool) -> dict[str, int]:
     """The rows of each partition, counted in one pass that also refuses what cannot be stored.
 
     Reads the key and partition columns only.
@@ -180,7 +212,7 @@ def _bad_key(fields: list[spark.StructField]) -> Column | None:
     """True for rows without a key; None if no row can be without one."""
     condition: Column | None = None
     for key in fields:
-        column = f.col(quoted(key.name))
+        column = f.col(quote(key.name))
         is_text = isinstance(key.dataType, spark.StringType)
         if not key.nullable and not is_text:
             return None

@@ -4,8 +4,18 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from holdfast.push.metastore.notifier import Notifier
-from holdfast.push.metastore.port import Change, Check, Create, Remove, Replace, Versioned
-from holdfast.push.metastore.records import RECORD_BYTES_MAX, check_changes, check_record, lost_race
+from holdfast.push.metastore.port import (
+    RECORD_BYTES_MAX,
+    Change,
+    Check,
+    Create,
+    Remove,
+    Replace,
+    Versioned,
+    check_changes,
+    check_record,
+    version_conflict,
+)
 
 
 class _Tree:
@@ -105,7 +115,7 @@ class MemoryMetastore:
         version = None if found is None else found.version
         expected = None if isinstance(change, Create) else change.version
         if version != expected:
-            raise lost_race(change.path, expected=expected, found=version)
+            raise version_conflict(change.path, expected=expected, found=version)
 
     def _apply(self, change: Change) -> None:
         match change:

@@ -1,4 +1,4 @@
-"""Who wants to know of which record, and the thread that tells them."""
+"""Watchers of records, and the thread that calls them."""
 
 import logging
 import threading
@@ -15,7 +15,7 @@ class _Watch:
 
 
 class Notifier:
-    """Calls watchers from a thread of its own, so that nobody is called while holding a lock.
+    """Calls watchers from a thread of its own, so that no watcher is called under a lock.
 
     Changes that come while a watcher is busy are merged into one call.
     """

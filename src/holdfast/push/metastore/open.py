@@ -4,6 +4,7 @@ import re
 from urllib.parse import unquote
 
 from holdfast.clock import Clock, SystemClock
+from holdfast.config.values import zookeeper_servers
 from holdfast.errors import InvalidOption, InvalidRequest
 from holdfast.push.metastore.memory import MemoryMetastore
 from holdfast.push.metastore.port import Metastore
@@ -35,7 +36,11 @@ def open_metastore(uri: str, cluster: str = DEFAULT_CLUSTER, *, clock: Clock = _
         from holdfast.push.metastore.zookeeper import ZookeeperMetastore
 
         place, slash, path = rest.removeprefix("//").partition("/")
-        credentials, at, hosts = place.rpartition("@")
+        credentials, at, _ = place.rpartition("@")
+        try:
+            hosts = zookeeper_servers(uri)
+        except ValueError as error:
+            raise InvalidOption(str(error), uri=display_address(uri)) from None
         return ZookeeperMetastore(
             hosts,
             f"{slash}{path}".rstrip("/"),
@@ -46,11 +51,11 @@ def open_metastore(uri: str, cluster: str = DEFAULT_CLUSTER, *, clock: Clock = _
         return MemoryMetastore()
     raise InvalidRequest(
         "not the address of a store",
-        uri=shown_address(uri),
+        uri=display_address(uri),
         hint="use sqlite:///relative/file, sqlite:////absolute/file or zookeeper://host:port",
     )
 
 
-def shown_address(uri: str) -> str:
+def display_address(uri: str) -> str:
     """The address without its password, for people."""
     return _SECRET.sub(r"\1***@", uri)

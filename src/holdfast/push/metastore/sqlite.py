@@ -8,6 +8,7 @@ last beat on the machine's monotonic clock. Who stops beating is gone.
 import logging
 import os
 import sqlite3
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,21 +24,27 @@ from holdfast.errors import (
     TableDamaged,
 )
 from holdfast.push.metastore.notifier import Notifier
-from holdfast.push.metastore.port import Change, Check, Create, Remove, Replace, Versioned
-from holdfast.push.metastore.records import (
+from holdfast.push.metastore.port import (
     RECORD_BYTES_MAX,
+    Change,
+    Check,
+    Create,
+    Remove,
+    Replace,
+    Versioned,
     check_changes,
     check_path,
     check_record,
-    lost_race,
+    version_conflict,
 )
+from holdfast.storage.private import close_opened
 
 log = logging.getLogger(__name__)
 
-LEASE_MS = 15_000
+SESSION_MS = 15_000
 BEAT_MS = 2_000
 _TRUSTED_MS = 10_000
-"""So long after its last beat a process may still rely on its session."""
+"""How long after its last beat a process may rely on its session."""
 _POLL_MS = 50
 _BUSY_MS = 20_000
 _CLOCK_SLACK_MS = 60_000
@@ -56,13 +63,13 @@ _SCHEMA = """
     CREATE TABLE IF NOT EXISTS session (id TEXT PRIMARY KEY, beat_ms INTEGER NOT NULL);
     CREATE TABLE IF NOT EXISTS claim (name TEXT PRIMARY KEY, owner TEXT NOT NULL, session TEXT NOT NULL);
 """
-_LIVES = "EXISTS (SELECT 1 FROM session WHERE session.id = {0}.session AND :now - session.beat_ms < :lease"
+_LIVES = "EXISTS (SELECT 1 FROM session WHERE session.id = {0}.session AND :now - session.beat_ms < :lasts"
 _LIVES += " AND session.beat_ms - :now < :slack)"
 _SEEN = f"(record.session IS NULL OR {_LIVES.format('record')})"
 _READ = "SELECT data, version, session FROM record WHERE path = ?"
 # The data come last in a row: asking for what is before them reads one page, however long they are.
 _READ_VERSION = "SELECT version, session FROM record WHERE path = ?"
-_LIVE_SESSION = "SELECT 1 FROM session WHERE id = :id AND :now - beat_ms < :lease AND beat_ms - :now < :slack"
+_LIVE_SESSION = "SELECT 1 FROM session WHERE id = :id AND :now - beat_ms < :lasts AND beat_ms - :now < :slack"
 _BELOW = "FROM record WHERE path > :first AND path < :last AND " + _SEEN
 _NOT_DONE = frozenset({"SQLITE_BUSY", "SQLITE_FULL", "SQLITE_LOCKED", "SQLITE_INTERRUPT"})
 _DAMAGED = frozenset({"SQLITE_CORRUPT", "SQLITE_NOTADB"})
@@ -174,12 +181,18 @@ class SqliteMetastore:
             )
         try:
             # The file holds who may do what, so it is for its owner only; its companions follow it.
-            os.close(os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+            descriptor = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            try:
+                close_opened(descriptor, self._path)
+            finally:
+                os.close(descriptor)
+            for companion in (f"{self._path}-wal", f"{self._path}-shm"):
+                _close_companion(companion)
         except OSError as error:
             raise StorageUnavailable(
                 "the store cannot be opened", path=self._path, cause=error.strerror
             ) from error
-        with self._errors(), self._borrowed() as connection:
+        with self._errors(), self._borrow() as connection:
             (application,) = connection.execute("PRAGMA application_id").fetchone()
             if application not in (0, _APPLICATION):
                 raise InvalidRequest("the file is another program's", path=self._path)
@@ -198,7 +211,7 @@ class SqliteMetastore:
         return connection
 
     @contextmanager
-    def _borrowed(self, *, is_durable: bool = True) -> Iterator[sqlite3.Connection]:
+    def _borrow(self, *, is_durable: bool = True) -> Iterator[sqlite3.Connection]:
         with self._pool_lock:
             idle = self._idle[is_durable]
             connection = idle.pop() if idle else None
@@ -218,7 +231,7 @@ class SqliteMetastore:
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
         """One moment for everything that is read inside."""
-        with self._errors(), self._borrowed() as connection:
+        with self._errors(), self._borrow() as connection:
             connection.execute("BEGIN")
             yield connection
 
@@ -229,7 +242,7 @@ class SqliteMetastore:
         What need not be durable may be lost in a power cut, as a whole.
         """
         # SQLite lets waiting writers poll; threads of one process can wait better.
-        with self._write_lock, self._errors(), self._borrowed(is_durable=is_durable) as connection:
+        with self._write_lock, self._errors(), self._borrow(is_durable=is_durable) as connection:
             connection.execute("BEGIN IMMEDIATE")
             yield connection
             try:
@@ -267,7 +280,7 @@ class SqliteMetastore:
             raise StorageUnavailable("the store did not answer", path=self._path, cause=str(error)) from error
 
     def _now(self) -> dict[str, int]:
-        return {"now": self._clock.elapsed_ms(), "lease": LEASE_MS, "slack": _CLOCK_SLACK_MS}
+        return {"now": self._clock.monotonic_ms(), "lasts": SESSION_MS, "slack": _CLOCK_SLACK_MS}
 
     def _read(
         self, connection: sqlite3.Connection, path: str, now: Mapping[str, int] | None = None
@@ -299,7 +312,7 @@ class SqliteMetastore:
         version = found[0] if found is not None and self._lives(connection, found[1]) else None
         expected = None if isinstance(change, Create) else change.version
         if version != expected:
-            raise lost_race(change.path, expected=expected, found=version)
+            raise version_conflict(change.path, expected=expected, found=version)
 
     def _next(self, connection: sqlite3.Connection, paths: Sequence[str]) -> int:
         """The version of a write, noted down with what it changed for those who watch."""
@@ -379,7 +392,7 @@ class _Session:
 
     def is_trusted(self) -> bool:
         last = self._last_beat_ms
-        return last is None or self._clock.elapsed_ms() - last < _TRUSTED_MS
+        return last is None or self._clock.monotonic_ms() - last < _TRUSTED_MS
 
     def end(self) -> None:
         if self._timer is not None:
@@ -397,7 +410,7 @@ class _Session:
     def _beat(self) -> None:
         with self._beating() as connection:
             gone = connection.execute(
-                "SELECT id FROM session WHERE NOT (:now - beat_ms < :lease AND beat_ms - :now < :slack)",
+                "SELECT id FROM session WHERE NOT (:now - beat_ms < :lasts AND beat_ms - :now < :slack)",
                 self._store._now(),
             ).fetchall()
             if gone:
@@ -408,7 +421,7 @@ class _Session:
         """A transaction that is a beat too."""
         with self._lock:
             # Taken before the write that makes it count: in doubt the session ends early.
-            now = self._clock.elapsed_ms()
+            now = self._clock.monotonic_ms()
             # No session outlives the machine, so a beat costs no sync.
             with self._store._writing(is_durable=False) as connection:
                 renewed = connection.execute(
@@ -421,7 +434,7 @@ class _Session:
             self._last_beat_ms = now
 
     def _announce_again(self, connection: sqlite3.Connection) -> None:
-        """Somebody found this process silent for too long and removed what it had announced."""
+        """Another process found this one silent for too long and removed what it had announced."""
         if self._announced:
             log.warning("metastore.session_lapsed", extra={"announcements": len(self._announced)})
             version = self._store._next(connection, list(self._announced))
@@ -444,7 +457,7 @@ class _Watcher:
         self._store = store
         self._notifier = notifier
         with store._errors():
-            # A connection of its own that never writes: to it every change is somebody else's.
+            # A connection of its own that never writes: to it every change is another connection's.
             self._connection = store._connect(is_durable=False)
             self._data_version = self._read_data_version()
             self._number = self._last_number()
@@ -504,6 +517,14 @@ def _enter_wal(connection: sqlite3.Connection) -> None:
 def _name_of(error: sqlite3.Error) -> str:
     # What Python itself refuses has no code.
     return str(getattr(error, "sqlite_errorname", type(error).__name__))
+
+
+def _close_companion(path: str) -> None:
+    """As the file itself, without opening it: closing it again would end the locks of this process on it."""
+    with suppress(FileNotFoundError):
+        found = os.lstat(path)
+        if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
+            os.chmod(path, stat.S_IMODE(found.st_mode) & 0o700)
 
 
 def _sync_folder(folder: str) -> None:

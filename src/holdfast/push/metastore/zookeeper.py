@@ -1,20 +1,18 @@
 """Records in ZooKeeper, at Pinot's places, for several machines.
 
-Every write is one transaction with exact versions. A read goes to whichever
-server this process is connected to, which may lag behind others but never goes
-back for one session; after a watch fired, a `sync` makes it catch up first.
+Every write is one transaction with exact versions. A read goes to the
+server that this process is connected to, which may lag behind others but never
+goes back for one session; after a watch fired, a `sync` makes it catch up first.
 
 A server takes one megabyte in one packet. What is larger is compressed, and
-what is then still too large is cut into pieces, which nobody but Holdfast reads.
+what is then still too large is cut into pieces, which only Holdfast reads.
 """
 
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
-from uuid import uuid4
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
@@ -41,46 +39,35 @@ from holdfast.errors import (
     StorageUnavailable,
     TableDamaged,
 )
-from holdfast.format.malformed import Malformed
-from holdfast.format.znode import PLAIN_BYTES_MAX, compressed, expanded
+from holdfast.format.malformed import report_damage
+from holdfast.format.znode import PLAIN_BYTES_MAX, gunzip_bytes
 from holdfast.push.metastore.notifier import Notifier
-from holdfast.push.metastore.pieces import cut, named, naming, pieces_path, placed
-from holdfast.push.metastore.port import Change, Check, Create, Remove, Replace, Versioned
-from holdfast.push.metastore.records import (
+from holdfast.push.metastore.port import (
     RECORD_BYTES_MAX,
+    Change,
+    Check,
+    Create,
+    Remove,
+    Replace,
+    Versioned,
     check_changes,
     check_path,
     check_record,
-    lost_race,
-    too_large,
+    version_conflict,
 )
+from holdfast.push.metastore.zookeeper_packets import Packet, pack, piece_names, pieces_path
 
 log = logging.getLogger(__name__)
 
 SESSION_TIMEOUT_S = 15.0
 _CONNECT_TIMEOUT_S = 15.0
 _ANSWER_TIMEOUT_S = 20.0
-_PACKET_BYTES = 1_048_575
-"""The server drops the connection of who sends more, which looks like an outage."""
-_PACKET_MARGIN = 24_576
-_CHANGE_OVERHEAD = 64
 _CLAIMS = "/HOLDFAST/CLAIMS"
 _IN_FLIGHT = 200
 _READ_ATTEMPTS = 100
-_CUT_BYTES_MIN = 16_384
-"""Smaller records are not cut: naming their pieces would take as much room."""
 _PIECES_LEFT_S = 3_600.0
-"""So old are pieces that no record names when they go: whoever wrote them died before the record."""
+"""How old pieces without a record must be to be removed: their writer died before the record."""
 _UNDECIDED = (ConnectionLoss, OperationTimeoutError, SessionExpiredError, KazooTimeoutError)
-
-
-@dataclass(slots=True)
-class _Packet:
-    """What one write sends: the data of each record, and the pieces that are there before it."""
-
-    data: dict[str, bytes] = field(default_factory=dict)
-    pieces: dict[str, dict[str, bytes]] = field(default_factory=dict)
-    """By the record's path, then by their own."""
 
 
 class _PiecesGone(Exception):
@@ -125,9 +112,9 @@ class ZookeeperMetastore:
         self._lock = threading.Lock()
         self._announced: dict[str, bytes] = {}
         self._losses = 0
-        """So many sessions were lost."""
+        """How many sessions were lost."""
         self._losses_made_up = 0
-        """So many were lost when everything was last announced again."""
+        """How many were lost when everything was last announced again."""
         self._pieces: dict[str, tuple[int, tuple[str, ...]]] = {}
         """Of records that were cut, the version last seen and the names of its pieces."""
         self._start(connect_timeout_s)
@@ -154,7 +141,9 @@ class ZookeeperMetastore:
             chunk = paths[at : at + _IN_FLIGHT]
             with self._errors():
                 answers = [self._client.get_async(self._node(path)) for path in chunk]
-                found += [self._versioned(path, answer) for path, answer in zip(chunk, answers, strict=True)]
+                found += [
+                    self._read_answer(path, answer) for path, answer in zip(chunk, answers, strict=True)
+                ]
         return found
 
     def children(self, path: str) -> tuple[str, ...]:
@@ -176,8 +165,10 @@ class ZookeeperMetastore:
         for change in changes:
             # To the server a negative version means any; here it means none.
             if not isinstance(change, Create) and change.version is not None and change.version < 0:
-                raise lost_race(change.path, expected=change.version, found=self._found_version(change.path))
-        packet = self._packed(changes)
+                raise version_conflict(
+                    change.path, expected=change.version, found=self._current_version(change.path)
+                )
+        packet = pack(changes, self._root)
         with self._errors():
             self._make_parents(changes)
             self._put_pieces(packet)
@@ -276,7 +267,7 @@ class ZookeeperMetastore:
         """A new session knows nothing of what the lost one announced."""
         try:
             with self._lock:
-                # The new session may be lost while this goes on, and is then not made up for.
+                # The new session may be lost while this goes on, and its announcements are then missing.
                 losses = self._losses
                 if losses != self._losses_made_up:
                     for path, data in self._announced.items():
@@ -292,50 +283,13 @@ class ZookeeperMetastore:
     def _node(self, path: str) -> str:
         return self._root + path.rstrip("/")
 
-    def _packed(self, changes: Sequence[Change]) -> _Packet:
-        """The data to be written: compressed, and then cut, as far as one packet needs it."""
-        packet = _Packet(
-            {change.path: change.data for change in changes if isinstance(change, Create | Replace)}
-        )
-        largest_first = sorted(packet.data, key=lambda path: len(packet.data[path]), reverse=True)
-        limit = _PACKET_BYTES - _PACKET_MARGIN
-        total = sum(self._overhead(change.path) for change in changes) + sum(map(len, packet.data.values()))
-        for path in largest_first:
-            size = len(packet.data[path])
-            if total <= limit and size <= PLAIN_BYTES_MAX:
-                break
-            packet.data[path] = compressed(packet.data[path])
-            total += len(packet.data[path]) - size
-        for path in largest_first if total > limit else ():
-            size = len(packet.data[path])
-            if total <= limit:
-                break
-            if size < _CUT_BYTES_MIN:
-                continue
-            pieces = cut(packet.data[path], uuid4().hex)
-            packet.pieces[path] = placed(path, pieces)
-            packet.data[path] = naming(pieces)
-            total += len(packet.data[path]) - size + sum(map(self._overhead, packet.pieces[path]))
-        if total > limit:
-            raise too_large(
-                max(packet.data, key=lambda path: len(packet.data[path]), default=changes[0].path),
-                size_bytes=total,
-                limit_bytes=limit,
-                hint="change fewer records at a time",
-            )
-        return packet
-
-    def _overhead(self, path: str) -> int:
-        """What a change takes beside its data."""
-        return _CHANGE_OVERHEAD + len(self._node(path).encode())
-
-    def _put_pieces(self, packet: _Packet) -> None:
+    def _put_pieces(self, packet: Packet) -> None:
         for path, pieces in packet.pieces.items():
             self._wait(self._client.ensure_path_async(self._node(pieces_path(path))))
             for place, content in pieces.items():
                 self._wait(self._client.create_async(self._node(place), content))
 
-    def _follow_pieces(self, changes: Sequence[Change], packet: _Packet) -> None:
+    def _follow_pieces(self, changes: Sequence[Change], packet: Packet) -> None:
         """After a write: the pieces of the versions that it replaced go, and what dead writers left."""
         for change in changes:
             if isinstance(change, Check):
@@ -346,7 +300,7 @@ class ZookeeperMetastore:
             pieces = packet.pieces.get(change.path)
             if pieces is not None:
                 version = 0 if isinstance(change, Create) else change.version + 1
-                self._pieces[change.path] = (version, named(packet.data[change.path]))
+                self._pieces[change.path] = (version, piece_names(packet.data[change.path]))
                 self._remove_left_pieces(change.path, version, pieces)
 
     def _remove_left_pieces(self, path: str, version: int, named_now: Mapping[str, bytes]) -> None:
@@ -367,7 +321,7 @@ class ZookeeperMetastore:
             ]
             if not old:
                 return
-            # Whoever wrote them may yet wake up: if the record is another one by now, nothing goes.
+            # Their writer may still wake up: if the record has changed by now, nothing is removed.
             transaction = self._client.transaction()
             transaction.check(self._node(path), version=version)
             for place in old:
@@ -393,11 +347,11 @@ class ZookeeperMetastore:
         for parent in sorted(parents):
             self._wait(self._client.ensure_path_async(parent))
 
-    def _add(self, transaction: Any, change: Change, packet: _Packet) -> Iterator[Change]:
+    def _add(self, transaction: Any, change: Change, packet: Packet) -> Iterator[Change]:
         """The operations of one change; as many times the change as there are operations."""
         node = self._node(change.path)
         for piece in packet.pieces.get(change.path, ()):
-            # Whoever wrote so long ago that they count as left behind has lost.
+            # A writer whose pieces are old enough to be removed has lost.
             transaction.check(self._node(piece), version=0)
             yield change
         match change:
@@ -426,13 +380,15 @@ class ZookeeperMetastore:
         for change, failure in failures:
             expected = None if isinstance(change, Create) else change.version
             if isinstance(failure, BadVersionError | NoNodeError | NodeExistsError):
-                raise lost_race(change.path, expected=expected, found=self._found_version(change.path))
+                raise version_conflict(
+                    change.path, expected=expected, found=self._current_version(change.path)
+                )
             if isinstance(failure, NotEmptyError):
                 raise InvalidRequest("the record has others below it", path=change.path)
             raise self._unavailable(failure)
         assert not any(isinstance(result, Exception) for result in results), "one failure explains the others"
 
-    def _found_version(self, path: str) -> int | None:
+    def _current_version(self, path: str) -> int | None:
         """For the message only."""
         found = self.read(path)
         return None if found is None else found.version
@@ -473,7 +429,7 @@ class ZookeeperMetastore:
             return False
         return bool(stat.ephemeralOwner == self._session_id() and data == owner.encode())
 
-    def _versioned(self, path: str, answer: Any) -> Versioned | None:
+    def _read_answer(self, path: str, answer: Any) -> Versioned | None:
         try:
             data, stat = self._wait(answer)
         except NoNodeError:
@@ -481,16 +437,14 @@ class ZookeeperMetastore:
         if not data:
             # A folder: no record is empty.
             return None
-        names = named(data)
+        names = piece_names(data)
         if names:
             self._pieces[path] = (stat.version, names)
-            data = self._joined(path, names, changed_in=stat.mzxid)
-        try:
-            return Versioned(expanded(data), stat.version)
-        except Malformed as error:
-            raise TableDamaged("a record cannot be read", path=path, cause=str(error)) from error
+            data = self._join_pieces(path, names, changed_in=stat.mzxid)
+        with report_damage("a record cannot be read", path=path):
+            return Versioned(gunzip_bytes(data), stat.version)
 
-    def _joined(self, path: str, names: Sequence[str], *, changed_in: int) -> bytes:
+    def _join_pieces(self, path: str, names: Sequence[str], *, changed_in: int) -> bytes:
         answers = [self._client.get_async(self._node(f"{pieces_path(path)}/{name}")) for name in names]
         try:
             return b"".join(self._wait(answer)[0] for answer in answers)
@@ -520,8 +474,8 @@ class ZookeeperMetastore:
 class _Watches:
     """One watch of the server for each path, and one for what is directly below it.
 
-    They fire once; then this process catches up with the leader, is told, and
-    asks to be told again.
+    They fire once; then this process catches up with the leader, calls the
+    watchers, and sets the watch again.
     """
 
     def __init__(self, store: ZookeeperMetastore) -> None:
@@ -561,15 +515,15 @@ class _Watches:
         client = self._store._client
         node = self._store._node(path)
         wait = self._store._wait
-        wait(client.exists_async(node, watch=self._fired))
+        wait(client.exists_async(node, watch=self._on_event))
         try:
-            below = wait(client.get_children_async(node, watch=self._fired))
+            below = wait(client.get_children_async(node, watch=self._on_event))
         except NoNodeError:
             return
-        for answer in [client.exists_async(f"{node}/{name}", watch=self._fired) for name in below]:
+        for answer in [client.exists_async(f"{node}/{name}", watch=self._on_event) for name in below]:
             wait(answer)
 
-    def _fired(self, event: Any) -> None:
+    def _on_event(self, event: Any) -> None:
         if self._is_closed or event.path is None:
             return
         # Called by the client's own thread, which must not wait for an answer.
@@ -578,7 +532,7 @@ class _Watches:
     def _follow(self, node: str) -> None:
         path = node.removeprefix(self._store._root)
         try:
-            # Whoever made the change may have told this process in another way already.
+            # The writer of the change may have told this process in another way already.
             self._store._wait(self._store._client.sync_async(node))
             with self._lock:
                 paths = set(self._paths.values())

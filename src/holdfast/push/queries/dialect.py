@@ -1,4 +1,4 @@
-"""Pinot's SQL as a grammar: what is read, before anybody asks whether it is allowed.
+"""Pinot's SQL as a grammar: how statements are read; `admission` decides later which are allowed.
 
 Every function call stays a plain call under its own name, so that one table of
 functions (`functions`) decides what each of them means.
@@ -6,7 +6,7 @@ functions (`functions`) decides what each of them means.
 
 from typing import ClassVar
 
-from sqlglot import Dialect, parser, tokens
+from sqlglot import Dialect, exp, parser, tokens
 from sqlglot.tokenizer_core import TokenType
 
 _TYPES = {
@@ -28,7 +28,7 @@ class Pinot(Dialect):
 
     class Tokenizer(tokens.Tokenizer):
         VAR_SINGLE_TOKENS: ClassVar[set[str]] = {"$"}
-        # Nothing is passed through as text that nobody has looked at.
+        # No statement is passed through as plain text that was not parsed.
         COMMANDS: ClassVar[set[TokenType]] = set()
         KEYWORDS: ClassVar[dict[str, TokenType]] = {**_KEYWORDS, **_TYPES}
         SINGLE_TOKENS: ClassVar[dict[str, TokenType]] = {
@@ -48,3 +48,17 @@ class Pinot(Dialect):
             for name, parse in parser.Parser.FUNCTION_PARSERS.items()
             if name in ("CAST", "EXTRACT")
         }
+
+        def _parse_type(
+            self, parse_interval: bool = True, fallback_to_identifier: bool = False
+        ) -> exp.Expr | None:
+            """`DATE(x)` is a call, whatever a type may take in brackets.
+
+            The grammar would read it as a type first and then once more as a
+            call, and so would whatever stands inside: twice as often for each
+            pair of brackets.
+            """
+            is_type = self._curr is not None and self._curr.token_type in self.TYPE_TOKENS
+            if is_type and self._next is not None and self._next.token_type is TokenType.L_PAREN:
+                return self._parse_column()
+            return super()._parse_type(parse_interval, fallback_to_identifier)

@@ -12,8 +12,8 @@ from holdfast.push.queries.columns import SEGMENT_NAME
 from holdfast.push.queries.failures import QueryError, QueryFailed
 from holdfast.push.queries.instances import Instances
 from holdfast.push.queries.segment_files import Offered, Segments
-from holdfast.push.queries.stored_columns import column_sql, shown_name, type_of
-from holdfast.push.queries.typed import quoted
+from holdfast.push.queries.stored_columns import column_sql, name_in_statement, type_of
+from holdfast.push.queries.typed import quote
 
 _BATCH_ROWS = 16_384
 _WITH = "WITH "
@@ -76,7 +76,7 @@ class Runner:
         return None
 
     def prepare(self) -> None:
-        """What can be done between two queries, while nobody waits for it."""
+        """Work between two queries, when no query waits for it."""
         self._instances.prepare()
 
     def interrupt(self, number: int) -> bool:
@@ -110,7 +110,7 @@ class Runner:
         if not task.views:
             return task.sql
         views = [
-            f"{quoted(view.name)} AS NOT MATERIALIZED ({self._view(connection, view)})" for view in task.views
+            f"{quote(view.name)} AS NOT MATERIALIZED ({self._view(connection, view)})" for view in task.views
         ]
         tables = f"{_WITH}{', '.join(views)}"
         if task.sql.startswith(_WITH):
@@ -133,9 +133,9 @@ class Runner:
                 without_nulls=offered.without_nulls,
                 is_plain=self._segments.is_plain,
             )
-            columns.append(f"{sql} AS {quoted(shown_name(column))}")
+            columns.append(f"{sql} AS {quote(name_in_statement(column))}")
         if view.has_segment_names:
-            columns.append(f"{offered.segment_name} AS {quoted(SEGMENT_NAME)}")
+            columns.append(f"{offered.segment_name} AS {quote(SEGMENT_NAME)}")
         return columns or ["1 AS nothing"]
 
 
@@ -162,9 +162,11 @@ def _rows(connection: duckdb.DuckDBPyConnection, sql: str, task: wire.Task) -> m
 
 
 def _empty(view: wire.ViewTask) -> list[str]:
-    columns = [f"CAST(NULL AS {type_of(column)}) AS {quoted(shown_name(column))}" for column in view.columns]
+    columns = [
+        f"CAST(NULL AS {type_of(column)}) AS {quote(name_in_statement(column))}" for column in view.columns
+    ]
     if view.has_segment_names:
-        columns.append(f"CAST(NULL AS VARCHAR) AS {quoted(SEGMENT_NAME)}")
+        columns.append(f"CAST(NULL AS VARCHAR) AS {quote(SEGMENT_NAME)}")
     return columns or ["1 AS nothing"]
 
 

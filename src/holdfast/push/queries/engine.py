@@ -19,7 +19,7 @@ class Work:
 
 
 class Cancellation:
-    """A wish to stop, which whoever runs the query looks at."""
+    """A request to stop, which the engine looks at while it runs the query."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -38,8 +38,11 @@ class Engine(Protocol):
     1. Rows come from the segments given and from nothing else.
     2. All segments were read, or `QueryFailed` is raised.
     3. `run` ends within about a second of the deadline.
+    4. `is_well` answers at once, whatever queries do.
     """
 
     def run(self, work: Work, *, deadline_s: float, cancellation: Cancellation) -> pa.Table: ...
+
+    def is_well(self) -> bool: ...
 
     def close(self) -> None: ...

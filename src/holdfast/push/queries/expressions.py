@@ -16,7 +16,7 @@ from holdfast.push.queries import functions, times
 from holdfast.push.queries.columns import Value
 from holdfast.push.queries.failures import QueryError, QueryFailed
 from holdfast.push.queries.functions import Context
-from holdfast.push.queries.scopes import Columns, Output, Scope, unsupported
+from holdfast.push.queries.scopes import Columns, Output, Scope, syntax_refusal
 from holdfast.push.queries.typed import Typed, as_text, as_timestamp, cast, number, text
 
 
@@ -86,11 +86,11 @@ class Expressions:
             )
         if kind in (exp.And, exp.Or):
             word = "AND" if kind is exp.And else "OR"
-            sides = [self.value(side, scope).sql for side in _flattened(node, kind)]
+            sides = [self.value(side, scope).sql for side in _operands(node, kind)]
             return Typed(f"({f' {word} '.join(sides)})", DataType.BOOLEAN)
         rule = self._RULES.get(kind)
         if rule is None:
-            raise unsupported(node)
+            raise syntax_refusal(node)
         return rule(self, node, scope)
 
     def _literal(self, node: exp.Literal, _scope: Scope) -> Typed:
@@ -122,16 +122,16 @@ class Expressions:
     def _is(self, node: exp.Is, scope: Scope) -> Typed:
         """A column is tested as it is stored: a default in its place would hide what is asked."""
         if not isinstance(node.expression, exp.Null | exp.Boolean):
-            raise unsupported(node)
-        found = self._columns.stored(node.this, scope) if isinstance(node.this, exp.Column) else None
+            raise syntax_refusal(node)
+        found = self._columns.column_in_file(node.this, scope) if isinstance(node.this, exp.Column) else None
         value = found[0] if found is not None else self.value(node.this, scope)
         return Typed(f"({value.sql} IS {self.value(node.expression, scope).sql})", DataType.BOOLEAN)
 
     def _between(self, node: exp.Between, scope: Scope) -> Typed:
         value = self.value(node.this, scope)
-        low = _fitted(self.value(node.args["low"], scope), value)
-        high = _fitted(self.value(node.args["high"], scope), value)
-        return Typed(f"({_fitted(value, low)} BETWEEN {low} AND {high})", DataType.BOOLEAN)
+        low = _fit_to(self.value(node.args["low"], scope), value)
+        high = _fit_to(self.value(node.args["high"], scope), value)
+        return Typed(f"({_fit_to(value, low)} BETWEEN {low} AND {high})", DataType.BOOLEAN)
 
     def _in(self, node: exp.In, scope: Scope) -> Typed:
         value = self.value(node.this, scope)
@@ -139,8 +139,8 @@ class Expressions:
         if query is not None:
             return Typed(f"({value.sql} IN ({self._query(query, scope).sql}))", DataType.BOOLEAN)
         if node.args.get("unnest") or node.args.get("field"):
-            raise unsupported(node)
-        options = [_fitted(self.value(one, scope), value) for one in node.expressions]
+            raise syntax_refusal(node)
+        options = [_fit_to(self.value(one, scope), value) for one in node.expressions]
         if value.is_array:
             return Typed(f"list_has_any({value.sql}, [{', '.join(options)}])", DataType.BOOLEAN)
         return Typed(f"({value.sql} IN ({', '.join(options)}))", DataType.BOOLEAN)
@@ -150,7 +150,7 @@ class Expressions:
         if isinstance(node, exp.Escape):
             escape, node = f" ESCAPE {self.value(node.expression, scope).sql}", node.this
             if not isinstance(node, exp.Like):
-                raise unsupported(node)
+                raise syntax_refusal(node)
         pattern = self.value(node.expression, scope)
         if not escape and "\\" in str(pattern.literal):
             escape = " ESCAPE '\\'"
@@ -167,7 +167,7 @@ class Expressions:
         chosen: list[Typed] = []
         for branch in node.args["ifs"]:
             condition = self.value(branch.this, scope)
-            when = condition.sql if base is None else f"{base.sql} = {_fitted(condition, base)}"
+            when = condition.sql if base is None else f"{base.sql} = {_fit_to(condition, base)}"
             chosen.append(self.value(branch.args["true"], scope))
             pieces.append(f"WHEN {when} THEN {chosen[-1].sql}")
         if node.args.get("default") is not None:
@@ -204,7 +204,7 @@ class Expressions:
 
     def _filter(self, node: exp.Filter, scope: Scope, tail: str = "") -> Typed:
         if not isinstance(node.this, exp.Anonymous):
-            raise unsupported(node)
+            raise syntax_refusal(node)
         condition = self.condition(node.expression.this, scope)
         return self._function(node.this, scope, f" FILTER (WHERE {condition}){tail}")
 
@@ -213,21 +213,21 @@ class Expressions:
             None,
             "OVER",
         ):
-            raise unsupported(node)
+            raise syntax_refusal(node)
         pieces: list[str] = []
         partitions = node.args.get("partition_by") or ()
         if partitions:
             pieces.append("PARTITION BY " + ", ".join(self.value(one, scope).sql for one in partitions))
         order = node.args.get("order")
         if order is not None:
-            pieces.append("ORDER BY " + ", ".join(self.ordered(one, scope, {}) for one in order.expressions))
+            pieces.append("ORDER BY " + ", ".join(self.sort_key(one, scope, {}) for one in order.expressions))
         if node.args.get("spec") is not None:
             pieces.append(_frame(node.args["spec"]))
         tail = f" OVER ({' '.join(pieces)})"
         if isinstance(node.this, exp.Filter):
             return self._filter(node.this, scope, tail)
         if not isinstance(node.this, exp.Anonymous):
-            raise unsupported(node)
+            raise syntax_refusal(node)
         return self._function(node.this, scope, tail)
 
     def _scalar(self, node: exp.Expr, scope: Scope) -> Typed:
@@ -256,14 +256,14 @@ class Expressions:
         if isinstance(node, exp.And | exp.Or):
             kind = type(node)
             word = " AND " if kind is exp.And else " OR "
-            return f"({word.join(self.condition(side, scope) for side in _flattened(node, kind))})"
+            return f"({word.join(self.condition(side, scope) for side in _operands(node, kind))})"
         if not self._null_handling:
-            plain = self._stored_comparison(node, scope)
+            plain = self._compare_in_file(node, scope)
             if plain is not None:
                 return plain
         return self.value(node, scope).sql
 
-    def _stored_comparison(self, node: exp.Expr, scope: Scope) -> str | None:
+    def _compare_in_file(self, node: exp.Expr, scope: Scope) -> str | None:
         """The comparison of a stored column with literals, or None if it is something else."""
         kind = type(node)
         if kind in _COMPARISONS:
@@ -276,7 +276,7 @@ class Expressions:
             column, others = node.this, [node.args["low"], node.args["high"]]
         else:
             return None
-        found = self._columns.stored(column, scope) if isinstance(column, exp.Column) else None
+        found = self._columns.column_in_file(column, scope) if isinstance(column, exp.Column) else None
         if found is None or found[0].is_array:
             return None
         stored, default = found
@@ -284,7 +284,7 @@ class Expressions:
         holds = _holds_for_default(kind, default, values, stored.kind)
         if holds is None:
             return None
-        fitted = [_fitted(value, stored) for value in values]
+        fitted = [_fit_to(value, stored) for value in values]
         if kind is exp.In:
             sql = f"{stored.sql} IN ({', '.join(fitted)})"
         elif kind is exp.Between:
@@ -298,13 +298,13 @@ class Expressions:
         left, right = self.value(node.this, scope), self.value(node.expression, scope)
         if left.is_array != right.is_array and sign in ("=", "<>"):
             array, element = (left, right) if left.is_array else (right, left)
-            sql = f"list_contains({array.sql}, {_fitted(element, array)})"
+            sql = f"list_contains({array.sql}, {_fit_to(element, array)})"
             return Typed(sql if sign == "=" else f"(NOT {sql})", DataType.BOOLEAN)
-        return Typed(f"({_fitted(left, right)} {sign} {_fitted(right, left)})", DataType.BOOLEAN)
+        return Typed(f"({_fit_to(left, right)} {sign} {_fit_to(right, left)})", DataType.BOOLEAN)
 
-    def ordered(self, node: exp.Expr, scope: Scope, names: Mapping[str, Typed]) -> str:
+    def sort_key(self, node: exp.Expr, scope: Scope, names: Mapping[str, Typed]) -> str:
         if not isinstance(node, exp.Ordered):
-            raise unsupported(node)
+            raise syntax_refusal(node)
         key = node.this
         if isinstance(key, exp.Column) and not key.table and key.name.lower() in names:
             sql = names[key.name.lower()].sql
@@ -341,7 +341,7 @@ class Expressions:
     }
 
 
-def _fitted(value: Typed, other: Typed | str) -> str:
+def _fit_to(value: Typed, other: Typed | str) -> str:
     """The value in the type in which it can be compared with the other."""
     if isinstance(other, str):
         return value.sql
@@ -380,7 +380,7 @@ def _holds_for_default(
     return _COMPARISONS[operation][1](default, literals[0])
 
 
-def _flattened(node: exp.Expr, kind: type[exp.Expr]) -> list[exp.Expr]:
+def _operands(node: exp.Expr, kind: type[exp.Expr]) -> list[exp.Expr]:
     """The operands of a chain of one operator, without descending as deep as the chain is long."""
     operands: list[exp.Expr] = []
     waiting = [node]
@@ -397,7 +397,7 @@ def _frame(spec: exp.WindowSpec) -> str:
     """ROWS or RANGE BETWEEN."""
     kind = str(spec.args.get("kind") or "ROWS").upper()
     if kind not in ("ROWS", "RANGE") or spec.args.get("exclude"):
-        raise unsupported(spec)
+        raise syntax_refusal(spec)
     start = _bound(spec.args.get("start"), spec.args.get("start_side"), spec)
     end = _bound(spec.args.get("end") or "CURRENT ROW", spec.args.get("end_side"), spec)
     return f"{kind} BETWEEN {start} AND {end}"
@@ -411,7 +411,7 @@ def _bound(value: object, side: object, spec: exp.WindowSpec) -> str:
         return "CURRENT ROW"
     if str(value).upper() == "UNBOUNDED" and words in ("PRECEDING", "FOLLOWING"):
         return f"UNBOUNDED {words}"
-    raise unsupported(spec)
+    raise syntax_refusal(spec)
 
 
 def is_ordinal(node: exp.Expr) -> bool:

@@ -20,7 +20,7 @@ INSTANCES_MAX = _KEPT + 2
 """At a time: those that are kept, the one in use and the blank one."""
 
 _FOOTER_GROWTH = 16
-"""So many times its size in the file a footer may take in DuckDB's memory; 3 to 15 times were measured."""
+"""A footer in DuckDB's memory, as a multiple of its size in the file; 3 to 15 were measured."""
 _FOOTER_SHARE = 4
 """The footers of all instances may take this part of a query's memory."""
 
@@ -41,7 +41,7 @@ class Instances:
 
         `footer_bytes` is the size of their footers, together.
         """
-        instance = self._kept.pop(paths, None) or self._locked(paths, footer_bytes)
+        instance = self._kept.pop(paths, None) or self._open_locked(paths, footer_bytes)
         connection = instance.cursor()
         try:
             connection.execute("BEGIN TRANSACTION READ ONLY")
@@ -59,13 +59,13 @@ class Instances:
         self._keep(_KEPT)
         # Without one the next query of other files tries again, and is told if it fails.
         with suppress(duckdb.Error, MemoryError):
-            self._blank = self._blank or self._made()
+            self._blank = self._blank or self._make()
 
     def _keep(self, most: int) -> None:
         while len(self._kept) > most:
             self._kept.popitem(last=False)[1].close()
 
-    def _made(self) -> duckdb.DuckDBPyConnection:
+    def _make(self) -> duckdb.DuckDBPyConnection:
         try:
             return _fresh(self._setup)
         except (duckdb.Error, MemoryError):
@@ -73,9 +73,9 @@ class Instances:
             self._keep(0)
             return _fresh(self._setup)
 
-    def _locked(self, paths: tuple[str, ...], footer_bytes: int) -> duckdb.DuckDBPyConnection:
+    def _open_locked(self, paths: tuple[str, ...], footer_bytes: int) -> duckdb.DuckDBPyConnection:
         self._keep(_KEPT)
-        instance, self._blank = self._blank or self._made(), None
+        instance, self._blank = self._blank or self._make(), None
         if self._keeps_footers(footer_bytes):
             instance.execute("SET GLOBAL parquet_metadata_cache = true")
         instance.execute(f"SET allowed_paths = {list_literal(paths)}")

@@ -13,13 +13,15 @@ from types import MappingProxyType
 from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from holdfast.push.moments import moment_ms
+from holdfast.push.calls import moment_ms
 from holdfast.push.queries.dialect import Pinot
 from holdfast.push.queries.failures import QueryError, QueryFailed
 
 DEFAULT_TIMEOUT_MS = 10_000
 MAX_SQL_BYTES = 64 * 1024
-MAX_NESTING = 100
+MAX_TOKENS = 20_000
+MAX_NESTING = 32
+"""Pairs of brackets, and of CASE and END, inside each other."""
 _KNOWN_STATEMENTS = 256
 
 
@@ -82,7 +84,7 @@ def split_options(text: str) -> dict[str, str]:
         key, equals, value = piece.partition("=")
         if not equals or not key.strip():
             raise QueryFailed(QueryError.SQL_PARSING, "a query option is not key=value", option=piece)
-        options.setdefault(key.strip(), _unquoted(value.strip()))
+        options.setdefault(key.strip(), _unquote(value.strip()))
     return options
 
 
@@ -109,6 +111,8 @@ def _tokens(text: str) -> list[Token]:
         tokens = list(Pinot().tokenize(text))
     except TokenError as error:
         raise QueryFailed(QueryError.SQL_PARSING, "the statement cannot be read") from error
+    if len(tokens) > MAX_TOKENS:
+        raise QueryFailed(QueryError.SQL_PARSING, "the statement has too many parts", limit=MAX_TOKENS)
     _check_nesting(tokens)
     return tokens
 
@@ -180,7 +184,7 @@ def _text(tokens: Sequence[Token]) -> str:
     return "".join(token.text for token in tokens)
 
 
-def _unquoted(text: str) -> str:
+def _unquote(text: str) -> str:
     return text[1:-1] if len(text) >= 2 and text[0] == text[-1] == "'" else text
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -107,6 +108,89 @@ def response(
     return body
 
 
+_VALUE_BYTES = 64
+"""What a value takes as a Python object, beside its own bytes."""
+_WRITTEN_BYTES = 32
+"""What a number, a truth value or a moment takes in JSON, at most, with what stands between two values."""
+_DECIMAL_BYTES = 84
+_LOOK_BYTES = 1 << 20
+_VALUES_AT_ONCE = 10_000
+"""Made in one go; no other thread of the process runs meanwhile."""
+
+_ESCAPES = np.zeros(256, dtype=np.uint8)
+"""How many bytes JSON adds to a byte of a text."""
+_ESCAPES[:0x20] = 5
+_ESCAPES[list(b'\b\t\n\f\r"\\')] = 1
+_FOUR_BYTES, _BEYOND_LATIN_1 = 0xF0, 0xC4
+"""First bytes in UTF-8 of characters for which Python takes four bytes each, or two, in the whole text."""
+
+
+def check_size(answer: pa.Table, most_bytes: int) -> None:
+    """Refuse an answer that would take more than this, as it came, as Python objects and as JSON together."""
+    needed = answer.nbytes
+    for column in answer.columns:
+        needed += _size_in_memory(column, most_bytes)
+        if needed > most_bytes:
+            raise QueryFailed(
+                QueryError.SERVER_RESOURCE_LIMIT_EXCEEDED,
+                "the answer is too large",
+                rows=answer.num_rows,
+                most_bytes=most_bytes,
+            )
+
+
+def _size_in_memory(column: pa.ChunkedArray, most_bytes: int) -> int:
+    """Bytes of the values of a column as Python objects and as JSON, those inside lists included."""
+    stored = column.type
+    if _is_array(stored):
+        inside = (_size_in_memory(pa.chunked_array([chunk.flatten()]), most_bytes) for chunk in column.chunks)
+        return len(column) * (_VALUE_BYTES + 3) + sum(inside)
+    needed = len(column) * (_VALUE_BYTES + _WRITTEN_BYTES)
+    if pa.types.is_decimal(stored):
+        return needed + len(column) * 2 * _DECIMAL_BYTES
+    if kind_of(stored) is DataType.BYTES:
+        # The bytes, then their hexadecimal digits, once as a text and once in JSON.
+        return needed + 5 * int(column.nbytes)
+    if kind_of(stored) is not DataType.STRING:
+        return needed
+    if not (pa.types.is_string(stored) or pa.types.is_large_string(stored)):
+        # Shown as Python writes it, and how long that is cannot be known beforehand.
+        return needed + 12 * int(column.nbytes)
+    least = needed + 2 * int(column.nbytes)
+    if least > most_bytes:
+        return least
+    return needed + _text_bytes(column)
+
+
+def _text_bytes(column: pa.ChunkedArray) -> int:
+    """Bytes of texts in Python and in JSON."""
+    characters, written, width = 0, 0, 1
+    for chunk in column.chunks:
+        data = _data(chunk)
+        for at in range(0, data.size, _LOOK_BYTES):
+            piece = data[at : at + _LOOK_BYTES]
+            largest = int(piece.max())
+            width = max(width, 4 if largest >= _FOUR_BYTES else 2 if largest >= _BEYOND_LATIN_1 else 1)
+            characters += int(np.count_nonzero(piece & 0xC0 != 0x80))
+            written += piece.size + int(_ESCAPES[piece].sum(dtype=np.int64))
+    return characters * width + written
+
+
+def _data(chunk: pa.Array) -> "np.ndarray[Any, np.dtype[np.uint8]]":
+    """The bytes of the texts in an array, one after the other."""
+    _, offsets, data = chunk.buffers()
+    if data is None or not len(chunk):
+        return np.zeros(0, dtype=np.uint8)
+    kind = np.int64 if pa.types.is_large_string(chunk.type) else np.int32
+    ends = np.frombuffer(offsets, dtype=kind)
+    start, end = int(ends[chunk.offset]), int(ends[chunk.offset + len(chunk)])
+    return np.frombuffer(data, dtype=np.uint8)[start:end]
+
+
+def _is_array(stored: pa.DataType) -> bool:
+    return bool(pa.types.is_list(stored) or pa.types.is_large_list(stored))
+
+
 def result_table(answer: pa.Table, outputs: Sequence[Output], *, null_handling: bool) -> dict[str, Any]:
     """`resultTable`: names, types and rows."""
     columns = [
@@ -130,7 +214,7 @@ class _Formatted:
     @staticmethod
     def of(column: pa.ChunkedArray, output: Output, *, null_handling: bool) -> "_Formatted":
         stored = column.type
-        is_array = pa.types.is_list(stored) or pa.types.is_large_list(stored)
+        is_array = _is_array(stored)
         kind = kind_of(stored.value_type if is_array else stored)
         if kind is DataType.STRING and output.kind is DataType.JSON:
             kind = DataType.JSON
@@ -156,7 +240,9 @@ def _arrays(column: pa.ChunkedArray, kind: DataType, *, null_handling: bool) -> 
 def _values(column: pa.ChunkedArray, kind: DataType, *, null_handling: bool) -> list[Any]:
     """JSON values of one column, null replaced by the type's default unless nulls are handled."""
     stand_in = None if null_handling or not column.null_count else _stand_in(kind)
-    values = _plain(column, kind)
+    values: list[Any] = []
+    for at in range(0, len(column), _VALUES_AT_ONCE):
+        values += _plain(column.slice(at, _VALUES_AT_ONCE), kind)
     if stand_in is None:
         return values
     return [stand_in if value is None else value for value in values]

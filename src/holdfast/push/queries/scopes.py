@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from sqlglot import exp
 
 from holdfast.config.push_schema import DataType
+from holdfast.push.queries.admission import full_name
 from holdfast.push.queries.columns import FILLED, SEGMENT_NAME, Column, Value
 from holdfast.push.queries.failures import QueryError, QueryFailed
-from holdfast.push.queries.gate import full_name
-from holdfast.push.queries.typed import Typed, quoted
+from holdfast.push.queries.typed import Typed, quote
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +93,10 @@ class Columns:
     def table(self, node: exp.Table, scope: Scope) -> tuple[str, Source]:
         alias = node.alias or node.name
         if node.alias_column_names:
-            raise unsupported(node)
+            raise syntax_refusal(node)
         named = None if node.db else scope.named.get(node.name.lower())
         if named is not None:
-            return f"{quoted(named.alias)} AS {quoted(alias)}", replace(named, alias=alias)
+            return f"{quote(named.alias)} AS {quote(alias)}", replace(named, alias=alias)
         table = full_name(node)
         if table not in self._tables:
             raise QueryFailed(QueryError.TABLE_DOES_NOT_EXIST, "there is no such table", table=table)
@@ -104,11 +104,11 @@ class Columns:
         self._used.setdefault(view, {})
         self._filled.setdefault(view, {})
         columns = {column.name: column for column in self._tables[table]}
-        return f"{quoted(view)} AS {quoted(alias)}", Source(alias, columns, view)
+        return f"{quote(view)} AS {quote(alias)}", Source(alias, columns, view)
 
     def column(self, node: exp.Column, scope: Scope) -> tuple[Typed, str]:
         """The value and the schema's spelling of the name."""
-        found = _resolved(node, scope)
+        found = _resolve(node, scope)
         if found is None:
             alias = None if node.table else scope.aliases.get(node.name.lower())
             if alias is None:
@@ -117,16 +117,16 @@ class Columns:
         source, name = found
         return self.reference(source, name), name
 
-    def stored(self, node: exp.Column, scope: Scope) -> tuple[Typed, Value] | None:
+    def column_in_file(self, node: exp.Column, scope: Scope) -> tuple[Typed, Value] | None:
         """A table's column as it lies in the file, and its default; None if it is no table's column."""
-        found = _resolved(node, scope)
+        found = _resolve(node, scope)
         if found is None or found[0].view is None or found[1] == SEGMENT_NAME:
             return None
         source, name = found
         column = source.columns[name]
         assert isinstance(column, Column)
         self.use(source, column)
-        plain = Typed(f"{quoted(source.alias)}.{quoted(name)}", column.kind, column.is_array)
+        plain = Typed(f"{quote(source.alias)}.{quote(name)}", column.kind, column.is_array)
         return plain, column.default
 
     def reference(self, source: Source, name: str) -> Typed:
@@ -134,10 +134,10 @@ class Columns:
         if name == SEGMENT_NAME:
             assert source.view is not None
             self._segment_names.add(source.view)
-            return Typed(f"{quoted(source.alias)}.{quoted(SEGMENT_NAME)}", DataType.STRING)
+            return Typed(f"{quote(source.alias)}.{quote(SEGMENT_NAME)}", DataType.STRING)
         column = source.find(name)
         assert column is not None
-        plain = f"{quoted(source.alias)}.{quoted(column.name)}"
+        plain = f"{quote(source.alias)}.{quote(column.name)}"
         if not isinstance(column, Column):
             return Typed(plain, column.kind, column.is_array)
         if self._null_handling or column.is_required:
@@ -147,14 +147,14 @@ class Columns:
         # plain dictionary column several times faster than by an expression.
         assert source.view is not None
         self._filled[source.view][column.name] = column
-        return Typed(f"{quoted(source.alias)}.{quoted(FILLED + column.name)}", column.kind, column.is_array)
+        return Typed(f"{quote(source.alias)}.{quote(FILLED + column.name)}", column.kind, column.is_array)
 
     def use(self, source: Source, column: Column) -> None:
         assert source.view is not None
         self._used[source.view][column.name] = column
 
 
-def _resolved(node: exp.Column, scope: Scope) -> tuple[Source, str] | None:
+def _resolve(node: exp.Column, scope: Scope) -> tuple[Source, str] | None:
     """Which source a column belongs to, and its name there; the innermost scope that has it wins."""
     here: Scope | None = scope
     while here is not None:
@@ -192,27 +192,27 @@ def source_of(alias: str, scope: Scope) -> Source:
     return found
 
 
-def derived(alias: str, outputs: Sequence[Output]) -> Source:
+def subquery_source(alias: str, outputs: Sequence[Output]) -> Source:
     return Source(alias, {output.name: output for output in outputs})
 
 
-def renamed(outputs: tuple[Output, ...], names: Sequence[str]) -> tuple[Output, ...]:
+def rename_outputs(outputs: tuple[Output, ...], names: Sequence[str]) -> tuple[Output, ...]:
     """The outputs under given names, and under different ones where two are alike."""
     if names and len(names) != len(outputs):
         raise QueryFailed(QueryError.QUERY_VALIDATION, "the list of column names has another length")
     seen: dict[str, int] = {}
-    renamed: list[Output] = []
+    rename_outputs: list[Output] = []
     for at, output in enumerate(outputs):
         name = names[at] if names else output.name
         count = seen.get(name.lower(), 0)
         seen[name.lower()] = count + 1
-        renamed.append(replace(output, name=f"{name}{count - 1}" if count else name))
-    return tuple(renamed)
+        rename_outputs.append(replace(output, name=f"{name}{count - 1}" if count else name))
+    return tuple(rename_outputs)
 
 
 def unknown_column(name: str) -> QueryFailed:
     return QueryFailed(QueryError.UNKNOWN_COLUMN, "there is no such column", column=name[:200])
 
 
-def unsupported(node: exp.Expr) -> QueryFailed:
+def syntax_refusal(node: exp.Expr) -> QueryFailed:
     return QueryFailed(QueryError.SQL_PARSING, "this syntax is not supported", found=type(node).__name__)

@@ -7,7 +7,7 @@ import pyarrow as pa
 from holdfast.config.push_schema import DataType
 from holdfast.push.queries import wire
 from holdfast.push.queries.columns import DUCKDB_TYPES, FILLED
-from holdfast.push.queries.typed import quoted
+from holdfast.push.queries.typed import quote
 
 IsPlain = Callable[[pa.DataType, DataType], bool]
 """Whether a stored type is read as exactly the type of the kind."""
@@ -17,16 +17,16 @@ def column_sql(
     stored: pa.Schema, column: wire.ColumnTask, *, without_nulls: frozenset[str], is_plain: IsPlain
 ) -> str:
     """A stored column in the type that the schema gives it, with its default where it may be null."""
-    name = _stored_name(stored, column.name)
+    name = _name_in_file(stored, column.name)
     if name is None:
         return column.default or f"CAST(NULL AS {type_of(column)})"
-    sql = _typed(stored.field(name).type, quoted(name), column, is_plain)
+    sql = _convert_column(stored.field(name).type, quote(name), column, is_plain)
     if column.default is None or name in without_nulls:
         return sql
     return f"COALESCE({sql}, {column.default})"
 
 
-def shown_name(column: wire.ColumnTask) -> str:
+def name_in_statement(column: wire.ColumnTask) -> str:
     """The name under which the statement knows the column."""
     return column.name if column.default is None else FILLED + column.name
 
@@ -59,14 +59,14 @@ def is_same(stored: pa.DataType, kind: DataType) -> bool:
             return False
 
 
-def _stored_name(stored: pa.Schema, name: str) -> str | None:
+def _name_in_file(stored: pa.Schema, name: str) -> str | None:
     names = stored.names
     if name in names:
         return name
     return next((one for one in names if one.lower() == name.lower()), None)
 
 
-def _typed(kind: pa.DataType, sql: str, column: wire.ColumnTask, is_plain: IsPlain) -> str:
+def _convert_column(kind: pa.DataType, sql: str, column: wire.ColumnTask, is_plain: IsPlain) -> str:
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if column.is_array:
@@ -74,10 +74,10 @@ def _typed(kind: pa.DataType, sql: str, column: wire.ColumnTask, is_plain: IsPla
         items = sql if is_list else f"[{sql}]"
         is_right = is_list and is_plain(kind.value_type, column.kind)
         return items if is_right else f"CAST({items} AS {type_of(column)})"
-    return sql if is_plain(kind, column.kind) else _converted(sql, kind, column.kind)
+    return sql if is_plain(kind, column.kind) else _convert_value(sql, kind, column.kind)
 
 
-def _converted(sql: str, stored: pa.DataType, kind: DataType) -> str:
+def _convert_value(sql: str, stored: pa.DataType, kind: DataType) -> str:
     types = pa.types
     if kind is DataType.TIMESTAMP and types.is_integer(stored):
         return f"epoch_ms(CAST({sql} AS BIGINT))"

@@ -58,7 +58,7 @@ def date_trunc(arguments: Arguments) -> Typed:
     else:
         local = f"timezone('{zone}', CAST({moment} AS TIMESTAMPTZ))"
         cut = f"epoch_ms(timezone('{zone}', date_trunc('{unit}', {local})))"
-    return Typed(_divided(cut, out), DataType.LONG)
+    return Typed(_divide(cut, out), DataType.LONG)
 
 
 def to_date_time(arguments: Arguments) -> Typed:
@@ -84,13 +84,13 @@ def date_time_convert(arguments: Arguments) -> Typed:
     moment = _read(arguments[0], _word(arguments[1], "format"))
     size, unit = _granularity(_word(arguments[3], "granularity"))
     cut = f"(({moment} // {size * unit}) * {size * unit})" if size * unit > 1 else moment
-    return _written(cut, _word(arguments[2], "format"))
+    return _format_millis(cut, _word(arguments[2], "format"))
 
 
 def time_convert(arguments: Arguments) -> Typed:
     """TIMECONVERT(time, 'SECONDS', 'DAYS')."""
     return Typed(
-        _divided(_times(as_long(arguments[0]), _scale(arguments[1])), _scale(arguments[2])), DataType.LONG
+        _divide(_times(as_long(arguments[0]), _scale(arguments[1])), _scale(arguments[2])), DataType.LONG
     )
 
 
@@ -149,7 +149,7 @@ def _part_rule(name: str) -> Callable[[Arguments], Typed]:
 
 
 def _to_epoch(unit_ms: int) -> Callable[[Arguments], Typed]:
-    return lambda arguments: Typed(_divided(as_millis(arguments[0]), unit_ms), DataType.LONG)
+    return lambda arguments: Typed(_divide(as_millis(arguments[0]), unit_ms), DataType.LONG)
 
 
 def _from_epoch(unit_ms: int) -> Callable[[Arguments], Typed]:
@@ -158,7 +158,7 @@ def _from_epoch(unit_ms: int) -> Callable[[Arguments], Typed]:
 
 def _to_bucket(unit_ms: int) -> Callable[[Arguments], Typed]:
     return lambda arguments: Typed(
-        f"({_divided(as_millis(arguments[0]), unit_ms)} // {as_long(arguments[1])})", DataType.LONG
+        f"({_divide(as_millis(arguments[0]), unit_ms)} // {as_long(arguments[1])})", DataType.LONG
     )
 
 
@@ -192,7 +192,7 @@ _LETTERS: Mapping[str, str] = {
     "m": "%-M", "mm": "%M", "s": "%-S", "ss": "%S", "SSS": "%g", "a": "%p", "E": "%a", "EEE": "%a",
     "EEEE": "%A", "Z": "+0000", "z": "UTC", "xxxx": "%G", "ww": "%V", "e": "%u",
 }  # fmt: skip
-_PATTERN_PIECE = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']")
+_PATTERN_PIECE = re.compile(r"'((?:[^']++|'')*+)'|([A-Za-z])\2*|[^A-Za-z']")
 
 
 def strftime_pattern(pattern: str) -> str:
@@ -227,10 +227,10 @@ def _read(value: Typed, form: str) -> str:
     return from_date_time((value, Typed("", DataType.STRING, literal=pattern))).sql
 
 
-def _written(millis: str, form: str) -> Typed:
+def _format_millis(millis: str, form: str) -> Typed:
     size, unit, pattern = _format(form)
     if pattern is None:
-        return Typed(_divided(millis, size * unit), DataType.LONG)
+        return Typed(_divide(millis, size * unit), DataType.LONG)
     moment = Typed(millis, DataType.LONG)
     return to_date_time((moment, Typed("", DataType.STRING, literal=pattern)))
 
@@ -300,5 +300,5 @@ def _times(sql: str, factor: int) -> str:
     return sql if factor == 1 else f"({sql} * {factor})"
 
 
-def _divided(sql: str, divisor: int) -> str:
+def _divide(sql: str, divisor: int) -> str:
     return sql if divisor == 1 else f"({sql} // {divisor})"

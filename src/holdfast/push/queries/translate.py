@@ -4,7 +4,7 @@ Here are the clauses of a query and how they nest; what stands in them is the
 part of `expressions`, and what names mean, of `scopes`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
@@ -12,22 +12,43 @@ from sqlglot import exp
 from holdfast.push.queries.columns import Column
 from holdfast.push.queries.expressions import Expressions, Query, is_ordinal, whole
 from holdfast.push.queries.failures import QueryError, QueryFailed
-from holdfast.push.queries.naming import name_of
+from holdfast.push.queries.functions import canonical
 from holdfast.push.queries.scopes import (
     Columns,
     Output,
     Scope,
     Source,
     View,
-    derived,
-    renamed,
+    rename_outputs,
     source_of,
+    subquery_source,
+    syntax_refusal,
     unknown_column,
-    unsupported,
 )
-from holdfast.push.queries.typed import Typed, quoted
+from holdfast.push.queries.typed import Typed, quote
 
 DEFAULT_LIMIT = 10
+
+_OPERATORS: Mapping[type[exp.Expr], str] = {
+    exp.Add: "plus",
+    exp.Sub: "minus",
+    exp.Mul: "times",
+    exp.Div: "divide",
+    exp.Mod: "mod",
+    exp.EQ: "equals",
+    exp.NEQ: "not_equals",
+    exp.LT: "less_than",
+    exp.LTE: "less_than_or_equal",
+    exp.GT: "greater_than",
+    exp.GTE: "greater_than_or_equal",
+    exp.And: "and",
+    exp.Or: "or",
+    exp.DPipe: "concat",
+    exp.Like: "like",
+}
+_NAME_CHARS_MAX = 1000
+
+_Spelling = Callable[[exp.Column], str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,13 +105,13 @@ class _Translator:
         scope, prefix = self._with(node, scope)
         if isinstance(node, exp.Subquery):
             inner = self.query(node.this, scope)
-            tail = self._tail(node, replace(scope, sources=(derived("", inner.outputs),)), {})
+            tail = self._tail(node, replace(scope, sources=(subquery_source("", inner.outputs),)), {})
             return Query(f"{prefix}({inner.sql}){tail}", inner.outputs) if prefix or tail else inner
         if isinstance(node, exp.SetOperation):
             return self._set_operation(node, scope, prefix)
         if isinstance(node, exp.Select):
             return self._select(node, scope, prefix)
-        raise unsupported(node)
+        raise syntax_refusal(node)
 
     def _with(self, node: exp.Expr, scope: Scope) -> tuple[Scope, str]:
         clause = node.args.get("with_")
@@ -100,18 +121,18 @@ class _Translator:
         pieces: list[str] = []
         for cte in clause.expressions:
             inner = self.query(cte.this, replace(scope, named=named))
-            outputs = renamed(inner.outputs, [column.name for column in cte.args["alias"].columns])
+            outputs = rename_outputs(inner.outputs, [column.name for column in cte.args["alias"].columns])
             # The number keeps it apart from views and from another one of the same name.
             internal = f"cte{len(named)}_{cte.alias}"
-            listed = ", ".join(quoted(output.name) for output in outputs)
-            pieces.append(f"{quoted(internal)}({listed}) AS ({inner.sql})")
-            named[cte.alias.lower()] = derived(internal, outputs)
+            listed = ", ".join(quote(output.name) for output in outputs)
+            pieces.append(f"{quote(internal)}({listed}) AS ({inner.sql})")
+            named[cte.alias.lower()] = subquery_source(internal, outputs)
         return replace(scope, named=named), f"WITH {', '.join(pieces)} "
 
     def _set_operation(self, node: exp.SetOperation, scope: Scope, prefix: str) -> Query:
         for part, value in node.args.items():
             if value and part not in ("with_", "this", "expression", "distinct", "order", "limit", "offset"):
-                raise unsupported(node)
+                raise syntax_refusal(node)
         left, right = self.query(node.this, scope), self.query(node.expression, scope)
         if len(left.outputs) != len(right.outputs):
             raise QueryFailed(QueryError.QUERY_VALIDATION, "the two sides have different numbers of columns")
@@ -120,7 +141,7 @@ class _Translator:
             first if first.kind is second.kind else replace(first, kind=None)
             for first, second in zip(left.outputs, right.outputs, strict=True)
         )
-        names = {output.name.lower(): Typed(quoted(output.name), output.kind) for output in outputs}
+        names = {output.name.lower(): Typed(quote(output.name), output.kind) for output in outputs}
         tail = self._tail(node, replace(scope, sources=()), names)
         return Query(f"{prefix}({left.sql}) {word} ({right.sql}){tail}", outputs)
 
@@ -134,10 +155,10 @@ class _Translator:
         aliases = {name.lower(): value for name, value, is_alias in listed if is_alias}
         distinct = node.args.get("distinct")
         if distinct is not None and distinct.args.get("on"):
-            raise unsupported(distinct)
+            raise syntax_refusal(distinct)
         pieces = [
             f"{prefix}SELECT {'DISTINCT ' if distinct else ''}"
-            + ", ".join(f"{value.sql} AS {quoted(name)}" for name, value, _ in listed)
+            + ", ".join(f"{value.sql} AS {quote(name)}" for name, value, _ in listed)
         ]
         if from_text:
             pieces.append(f"FROM {from_text}")
@@ -151,7 +172,7 @@ class _Translator:
         having = node.args.get("having")
         if having is not None:
             pieces.append(f"HAVING {self._values.value(having.this, aliased).sql}")
-        names = {name.lower(): Typed(quoted(name), value.kind) for name, value, _ in listed}
+        names = {name.lower(): Typed(quote(name), value.kind) for name, value, _ in listed}
         return Query(" ".join(pieces) + self._tail(node, aliased, names), outputs)
 
     def _tail(self, node: exp.Expr, scope: Scope, names: Mapping[str, Typed]) -> str:
@@ -160,7 +181,8 @@ class _Translator:
         order = node.args.get("order")
         if order is not None:
             pieces.append(
-                " ORDER BY " + ", ".join(self._values.ordered(one, scope, names) for one in order.expressions)
+                " ORDER BY "
+                + ", ".join(self._values.sort_key(one, scope, names) for one in order.expressions)
             )
         limit = _limit(node)
         if limit is not None:
@@ -172,7 +194,7 @@ class _Translator:
 
     def _group(self, group: exp.Group, scope: Scope) -> str:
         if any(value for part, value in group.args.items() if part != "expressions"):
-            raise unsupported(group)
+            raise syntax_refusal(group)
         return ", ".join(
             key.name if is_ordinal(key) else self._values.value(key, scope).sql for key in group.expressions
         )
@@ -204,12 +226,12 @@ class _Translator:
             return f" CROSS JOIN {joined}"
         word = f"{side} JOIN" if side else "JOIN"
         if using:
-            listed = ", ".join(quoted(self._shared(one.name, scope)) for one in using)
+            listed = ", ".join(quote(self._using_column(one.name, scope)) for one in using)
             return f" {word} {joined} USING ({listed})"
         assert on is not None
         return f" {word} {joined} ON {self._values.value(on, scope).sql}"
 
-    def _shared(self, name: str, scope: Scope) -> str:
+    def _using_column(self, name: str, scope: Scope) -> str:
         """The column of USING; both sides must have it, and the view must show it."""
         found = [source for source in scope.sources if source.find(name) is not None]
         if len(found) < 2:
@@ -224,16 +246,16 @@ class _Translator:
     def _relation(self, node: exp.Expr, scope: Scope) -> tuple[str, Source]:
         if isinstance(node, exp.Table):
             if node.args.get("joins"):
-                raise unsupported(node)
+                raise syntax_refusal(node)
             return self._columns.table(node, scope)
         if isinstance(node, exp.Subquery):
             inner = self.query(node.this, scope)
             self._subqueries += 1
             alias = node.alias or f"subquery{self._subqueries}"
-            outputs = renamed(inner.outputs, node.alias_column_names)
-            listed = ", ".join(quoted(output.name) for output in outputs)
-            return f"({inner.sql}) AS {quoted(alias)}({listed})", derived(alias, outputs)
-        raise unsupported(node)
+            outputs = rename_outputs(inner.outputs, node.alias_column_names)
+            listed = ", ".join(quote(output.name) for output in outputs)
+            return f"({inner.sql}) AS {quote(alias)}({listed})", subquery_source(alias, outputs)
+        raise syntax_refusal(node)
 
     # The SELECT list
 
@@ -253,7 +275,7 @@ class _Translator:
             yield name, value, False
         else:
             yield (
-                name_of(node, lambda column: self._columns.column(column, scope)[1]),
+                _name_of(node, lambda column: self._columns.column(column, scope)[1]),
                 self._values.value(node, scope),
                 False,
             )
@@ -268,9 +290,61 @@ def _limit(node: exp.Expr) -> int | None:
     if clause is None:
         return None
     if not isinstance(clause, exp.Limit) or clause.args.get("expressions") or clause.args.get("offset"):
-        raise unsupported(clause)
+        raise syntax_refusal(clause)
     return whole(clause.expression)
 
 
 def _has_limit(node: exp.Expr) -> bool:
     return node.args.get("limit") is not None
+
+
+def _name_of(node: exp.Expr, spelling: _Spelling) -> str:
+    """What a column of the answer is called when the statement does not say.
+
+    It is the lower-case text of the expression, calls and operators alike: `sum(amount)`, `plus(a,b)`.
+
+    `spelling` gives columns the name that they have in the schema.
+    """
+    return _spell(node, spelling)[:_NAME_CHARS_MAX]
+
+
+def _spell(node: exp.Expr, spelling: _Spelling) -> str:
+    match node:
+        case exp.Anonymous():
+            return f"{canonical(str(node.this))}({_spell_all(node.expressions, spelling)})"
+        case exp.Distinct():
+            return f"distinct {_spell_all(node.expressions, spelling)}"
+        case exp.Star():
+            return "*"
+        case exp.Column():
+            return spelling(node)
+        case exp.Literal():
+            return f"'{node.name}'" if node.is_string else node.name
+        case exp.Null():
+            return "null"
+        case exp.Boolean():
+            return "true" if node.this else "false"
+        case exp.Paren():
+            return _spell(node.this, spelling)
+        case exp.Neg():
+            return f"-{_spell(node.this, spelling)}"
+        case exp.Not():
+            return f"not({_spell(node.this, spelling)})"
+        case exp.Cast():
+            return f"cast({_spell(node.this, spelling)},'{node.to.this.name}')"
+        case exp.Extract():
+            return f"extract({node.name.lower()},{_spell(node.expression, spelling)})"
+        case exp.Filter() | exp.Window():
+            return _spell(node.this, spelling)
+        case exp.Case():
+            return "case"
+        case exp.Subquery() | exp.Select():
+            return "subquery"
+    operator = _OPERATORS.get(type(node))
+    if operator is not None:
+        return f"{operator}({_spell(node.this, spelling)},{_spell(node.expression, spelling)})"
+    return type(node).__name__.lower()
+
+
+def _spell_all(nodes: Sequence[exp.Expr], spelling: _Spelling) -> str:
+    return ",".join(_spell(node, spelling) for node in nodes)

@@ -29,7 +29,7 @@ class Typed:
         return self.kind in (DataType.STRING, DataType.JSON)
 
 
-def quoted(name: str) -> str:
+def quote(name: str) -> str:
     """An identifier."""
     return '"' + name.replace('"', '""') + '"'
 

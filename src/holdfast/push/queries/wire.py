@@ -1,11 +1,12 @@
 """What the broker and its worker processes say to each other.
 
-A message is a length, a JSON header and, after an answer, the rows as an Arrow
-stream. Nothing in it is code.
+A message is its lengths, a header in MessagePack and, after an answer, the rows
+as an Arrow stream. Nothing in it is code.
 """
 
 import socket
 import struct
+from collections.abc import Sequence
 from typing import TypeVar
 
 import msgspec
@@ -77,10 +78,27 @@ Message = TypeVar("Message", bound=msgspec.Struct)
 
 
 def send(channel: socket.socket, message: msgspec.Struct, body: bytes | memoryview = b"") -> None:
-    header = msgspec.json.encode(message)
+    header = msgspec.msgpack.encode(message)
     channel.sendall(_LENGTHS.pack(len(header), len(body)) + header)
     if body:
         channel.sendall(body)
+
+
+def send_with_files(channel: socket.socket, message: msgspec.Struct, files: Sequence[int]) -> None:
+    """A message, and before it descriptors that the other side gets as its own."""
+    socket.send_fds(channel, [b"\0"], list(files))
+    send(channel, message)
+
+
+def receive_with_files(
+    channel: socket.socket, kind: type[Message], *, count: int
+) -> tuple[Message, list[int]]:
+    """What `send_with_files` sent; the caller closes the descriptors."""
+    content, files, _, _ = socket.recv_fds(channel, 1, count)
+    if not content:
+        raise EOFError
+    message, _ = receive(channel, kind)
+    return message, list(files)
 
 
 def receive(channel: socket.socket, kind: type[Message], *, max_body: int = 0) -> tuple[Message, bytearray]:
@@ -88,7 +106,7 @@ def receive(channel: socket.socket, kind: type[Message], *, max_body: int = 0) -
     header_length, body_length = _LENGTHS.unpack(_exactly(channel, _LENGTHS.size))
     if header_length > _MAX_HEADER or body_length > max_body:
         raise ValueError(f"a message of {header_length} and {body_length} bytes")
-    header = msgspec.json.decode(_exactly(channel, header_length), type=kind)
+    header = msgspec.msgpack.decode(_exactly(channel, header_length), type=kind)
     return header, _exactly(channel, body_length)
 
 

@@ -1,0 +1,27 @@
+"""One file slice. Tasks that write files know slices by this alone, without the view of a table."""
+
+from dataclasses import dataclass
+
+from holdfast.model.instant import InstantTime
+
+
+@dataclass(frozen=True, slots=True)
+class FileSlice:
+    """One version of a file group: a base file with the log files of its instant, or log files alone.
+
+    Made from a row of `table.view.SLICES` where slices are handled one at a time.
+    """
+
+    partition: str
+    file_id: str
+    instant: InstantTime
+    base: str | None
+    size: int | None = None
+    """Of the base file; None where only the listing knows it."""
+    logs: tuple[str, ...] = ()
+
+    @property
+    def path(self) -> str:
+        """The base file, where every slice has one: in a copy-on-write table, or without log files."""
+        assert self.base is not None, "slices without a base file are left out before"
+        return self.base

@@ -1,0 +1,1 @@
+"""What uploaded files hold, found out in processes that have little to lose."""

@@ -1,0 +1,340 @@
+"""Rollback: remove every trace of a write that did not finish, or was taken back.
+
+First the ledger says ABORT, which fences the writer for good and names the
+rollback's own instant. Then a plan is stored, then exactly that plan is
+carried out: completed (of a commit that was taken back), inflight, data files,
+markers, heartbeat, requested, and last the completed rollback. Whoever finds a
+rollback half done repeats its stored plan; every step may be repeated by
+several at once.
+
+Whom to roll back is a matter of policy. A heartbeat only tells when it is
+worth trying; the ledger decides.
+"""
+
+import logging
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from holdfast.concurrency.heartbeats import judge
+from holdfast.concurrency.locks.open import lock_in_use
+from holdfast.config.choices import FailedWritesPolicy
+from holdfast.config.write import HEARTBEAT_TIMEOUT_MS
+from holdfast.errors import StorageUnavailable, TableDamaged, UnsupportedTable
+from holdfast.format.commits import check_digest, decode_written_files
+from holdfast.format.ledger_entries import EntryKind
+from holdfast.format.malformed import report_damage
+from holdfast.format.properties import is_sealed
+from holdfast.format.rollbacks import (
+    RollbackMetadata,
+    RollbackPlan,
+    RollbackRequest,
+    RolledBackInstant,
+    RolledBackPartition,
+    encode_rollback_metadata,
+    encode_rollback_plan,
+)
+from holdfast.model.instant import Action, InstantTime, State
+from holdfast.model.names import (
+    META_FOLDER,
+    heartbeat_path,
+    in_partition,
+    instant_file,
+    is_file_of,
+    partition_of,
+)
+from holdfast.model.reports import RollbackReport
+from holdfast.services.rollback.failed_writes import (
+    FailedWrite,
+    find_failed_writes,
+    partition_by_liveness,
+    suspects,
+)
+from holdfast.services.sweep import surplus_files, sweep
+from holdfast.storage.store import read_or_none
+from holdfast.table.markers import delete_markers, read_markers
+from holdfast.table.missing_commits import catch_up_ledger
+from holdfast.table.opened import OpenTable
+from holdfast.table.pending import (
+    forget_rollbacks,
+    read_rollback_plan,
+    refuse_if_restoring,
+)
+from holdfast.table.properties_file import change_settings, drop_metadata_table, read_current_settings
+from holdfast.table.publish import checkpoint_if_due, forget_savepoint, publish_decided, withdraw
+from holdfast.table.zone import next_instant, restore_record
+from holdfast.timeline.after_decision import after_decision
+from holdfast.timeline.ledger import Aborted, Decision, LedgerState
+from holdfast.timeline.timeline import Timeline, load_timeline
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What became of the writes that were not completed."""
+
+    rolled_back: tuple[RollbackReport, ...]
+    left: tuple[FailedWrite, ...]
+    """Writes that may be running."""
+
+
+def roll_back_failed_writes(
+    table: OpenTable, *, only: Collection[InstantTime] | None = None
+) -> tuple[RollbackReport, ...]:
+    """Recover under the lock that the table's writers use; as `recover`."""
+    with lock_in_use(table).hold():
+        return recover_on_request(table, only=only).rolled_back
+
+
+def recover_on_request(
+    table: OpenTable,
+    *,
+    policy: FailedWritesPolicy = FailedWritesPolicy.EAGER,
+    only: Collection[InstantTime] | None = None,
+) -> Recovery:
+    """Recover for somebody who asked for nothing else. `OutcomeUnknown` if only a part was done."""
+    known = table.ledger.read().aborted
+    try:
+        return recover(table, policy=policy, only=only)
+    except StorageUnavailable:
+        fenced = sorted(table.ledger.known.aborted.keys() - known.keys())
+        if not fenced:
+            raise
+        with after_decision(
+            "writes are rolled back", instants=", ".join(fenced), hint="the next operation finishes it"
+        ):
+            raise
+
+
+def recover(
+    table: OpenTable,
+    *,
+    policy: FailedWritesPolicy = FailedWritesPolicy.EAGER,
+    timeout_ms: int = HEARTBEAT_TIMEOUT_MS,
+    only: Collection[InstantTime] | None = None,
+) -> Recovery:
+    """Finish what was decided and roll back, newest first, what nobody can finish any more.
+
+    Afterwards the left-overs of decided instants are swept. `Refused` while a
+    restore is pending. With `only`, other failed writes wait for the next call.
+    """
+    # Another program may have upgraded the table since it was opened.
+    settings = read_current_settings(table)
+    settings.check_changeable()
+    if not table.is_new and not is_sealed(settings.properties):
+        change_settings(table.store, {}, now_ms=table.clock.now_ms())
+    timeline, state = catch_up_ledger(table)
+    refuse_if_restoring(timeline, state)
+    restore_record(table, state)
+    if publish_decided(table, state, timeline):
+        timeline = load_timeline(table.store)
+    checkpoint_if_due(table, state)
+    failed = find_failed_writes(table, timeline, state)
+    if policy is FailedWritesPolicy.NEVER:
+        return Recovery((), failed)
+    forget_torn_rollbacks(table, timeline)
+    _forget_savepoints(table, timeline, state)
+    forget_rollbacks(table.store, timeline, state)
+    statuses = judge(table, suspects(table, failed, policy), timeout_ms=timeout_ms)
+    abandoned, left = partition_by_liveness(table, failed, statuses, policy=policy)
+    if only is not None:
+        left += tuple(write for write in abandoned if write.time not in only)
+        abandoned = tuple(write for write in abandoned if write.time in only)
+    if abandoned:
+        drop_metadata_table(table)
+    attempted = [roll_back(table, write) for write in abandoned]
+    sweep(table)
+    return Recovery(tuple(report for report in attempted if report is not None), left)
+
+
+def roll_back(
+    table: OpenTable, write: FailedWrite, *, reason: str = "the writer did not finish"
+) -> RollbackReport | None:
+    """Abort the write in the ledger, then remove its traces.
+
+    None if the write was committed in the meantime, and is published then, or
+    if a restore took it back. A crash at any point leaves a rollback that the
+    next caller of `recover` finishes.
+    """
+    return finish_rollback(table, write, abort(table, write, reason=reason))
+
+
+def finish_rollback(table: OpenTable, write: FailedWrite, state: LedgerState) -> RollbackReport | None:
+    """Remove the traces of a write that `state` aborted; None as for `roll_back`."""
+    began_ms = table.clock.monotonic_ms()
+    aborted = state.aborted.get(write.time)
+    if aborted is None:
+        publish_decided(table, state, load_timeline(table.store))
+        return None
+    try:
+        plan, deleted = carry_out(table, write, aborted)
+    except TableDamaged:
+        if table.ledger.read().aborted[write.time].restore is None:
+            raise
+        return None  # A restore has taken it over, finished it and forgotten the plan.
+    took_ms = table.clock.monotonic_ms() - began_ms
+    rollback = aborted.rollback
+    metadata = rollback_metadata(plan, rollback, took_ms=took_ms)
+    completed = instant_file(rollback, Action.ROLLBACK, State.COMPLETED)
+    table.store.create(completed, encode_rollback_metadata(metadata))
+    log.info(
+        "rollback.completed",
+        extra={
+            "table": table.store.uri(""),
+            "instant": rollback,
+            "rolled_back": write.time,
+            "deleted": len(deleted),
+            "took_ms": took_ms,
+        },
+    )
+    return RollbackReport(
+        instant=rollback, rolled_back=write.time, action=write.action, deleted=deleted, took_ms=took_ms
+    )
+
+
+def carry_out(table: OpenTable, write: FailedWrite, aborted: Aborted) -> tuple[RollbackPlan, tuple[str, ...]]:
+    """Remove the traces of a write that the ledger aborted; the plan and the files it named."""
+    plan = _ensure_plan(table, write, aborted)
+    table.store.create(instant_file(aborted.rollback, Action.ROLLBACK, State.INFLIGHT), b"")
+    doomed = _files_of_plan(plan, write.time)
+    _execute(table, write, doomed, is_revoked=aborted.revoked_by is not None)
+    return plan, doomed
+
+
+def abort(table: OpenTable, write: FailedWrite, *, reason: str) -> LedgerState:
+    """Decide that the write never commits, unless it is decided already."""
+    time, action, adopt = write.time, write.action, write.rollback
+    timeline = load_timeline(table.store)
+    newest = timeline.newest
+    is_shown = any(instant.time == time for instant in timeline.pending_writes)
+    completed = instant_file(time, action, State.COMPLETED)
+
+    def decide(state: LedgerState) -> Decision | None:
+        if time in state.committed or time in state.aborted or table.store.stat(completed) is not None:
+            return None
+        # What is archived was decided. So was what nobody has begun: a checkpoint may have passed it.
+        if state.is_archived(time) or (time not in state.begun and not is_shown):
+            return None
+        newest_known = max((t for t in (newest, state.newest, time) if t is not None), default=None)
+        rollback = adopt or next_instant(table, newest_known)
+        return Decision(kind=EntryKind.ABORT, instant=time, action=action, rollback=rollback, reason=reason)
+
+    return table.ledger.append(decide)
+
+
+def _ensure_plan(table: OpenTable, write: FailedWrite, aborted: Aborted) -> RollbackPlan:
+    """The plan in storage; the first one stored is the one everybody carries out."""
+    path = instant_file(aborted.rollback, Action.ROLLBACK, State.REQUESTED)
+    if table.store.stat(path) is None:
+        plan = plan_rollback(table, write, is_revoked=aborted.revoked_by is not None)
+        table.store.create(path, encode_rollback_plan(plan))
+    stored = read_rollback_plan(table.store, aborted.rollback)
+    if stored is None:
+        raise TableDamaged("the plan of a rollback cannot be read", file=path)
+    if stored.target != write.time:
+        raise TableDamaged("a rollback plan names another instant", file=path, target=stored.target)
+    return stored
+
+
+def forget_torn_rollbacks(table: OpenTable, timeline: Timeline) -> None:
+    """Remove requests whose plan cannot be read: nothing was carried out, a new one will be made.
+
+    One that is inflight is reported and left: it may have been carried out in part.
+    """
+    for instant in timeline.pending_rollbacks:
+        if read_rollback_plan(table.store, instant.time) is not None:
+            continue
+        if instant.state is State.REQUESTED:
+            table.store.delete(instant_file(instant.time, instant.action, State.REQUESTED))
+        log.warning(
+            "rollback.unreadable",
+            extra={"table": table.store.uri(""), "instant": instant.time, "state": instant.state},
+        )
+
+
+def _forget_savepoints(table: OpenTable, timeline: Timeline, state: LedgerState) -> None:
+    """Remove savepoints that were begun and never decided, or deleted only in part."""
+    for instant in timeline.pending_savepoints:
+        if instant.time not in state.savepoints:
+            forget_savepoint(table, instant.time)
+
+
+def plan_rollback(table: OpenTable, write: FailedWrite, *, is_revoked: bool = False) -> RollbackPlan:
+    """What to delete: what the commit names, what the markers announce, or else what a listing finds."""
+    paths = _files_of_shown_commit(table, write) if is_revoked else _files_of_markers(table, write)
+    if paths is None:
+        paths = table.store.paths("", without=META_FOLDER)
+    doomed: dict[str, list[str]] = {}
+    for path in sorted({path for path in paths if is_file_of(path, write.time)}):
+        doomed.setdefault(partition_of(path), []).append(table.store.uri(path))
+    requests = [RollbackRequest(partition, files=tuple(files)) for partition, files in sorted(doomed.items())]
+    return RollbackPlan(RolledBackInstant(write.time, write.action), tuple(requests))
+
+
+def _files_of_shown_commit(table: OpenTable, write: FailedWrite) -> list[str] | None:
+    """None if the commit is not shown any more; its markers may be gone in part by then."""
+    path = instant_file(write.time, write.action, State.COMPLETED)
+    content = read_or_none(table.store, path)
+    return None if content is None else files_of_commit(write, content)
+
+
+def files_of_commit(write: FailedWrite, content: bytes, *, is_archived: bool = False) -> list[str]:
+    """What a commit says it wrote."""
+    with report_damage(
+        "commit metadata cannot be read", file=instant_file(write.time, write.action, State.COMPLETED)
+    ):
+        if not is_archived:  # An archive tells the same in other letters.
+            check_digest(content, write.time)
+        return [file.path for file in decode_written_files(content) if file.path is not None]
+
+
+def _files_of_markers(table: OpenTable, write: FailedWrite) -> list[str] | None:
+    """None if there is no marker although the write may have begun to write files."""
+    paths = [marker.data_path for marker in read_markers(table.store, write.time)]
+    inflight = instant_file(write.time, write.action, State.INFLIGHT)
+    return None if not paths and table.store.stat(inflight) is not None else paths
+
+
+def _execute(table: OpenTable, write: FailedWrite, doomed: tuple[str, ...], *, is_revoked: bool) -> None:
+    completed = instant_file(write.time, write.action, State.COMPLETED)
+    if is_revoked:
+        withdraw(table, write.time, write.action)
+    elif table.store.stat(completed) is not None:
+        raise TableDamaged("an instant is completed although it was aborted", file=completed)
+    # The inflight file goes first. A task that finishes a file looks for it afterwards and
+    # withdraws the file if it is gone; a file it kept was announced by a marker read below.
+    table.store.delete(instant_file(write.time, write.action, State.INFLIGHT))
+    late = surplus_files(table, write.time, committed=frozenset())
+    failed = table.store.delete_all(dict.fromkeys((*doomed, *late)))
+    if failed:
+        raise StorageUnavailable(
+            "files of a failed write could not be deleted", first=failed[0], count=len(failed)
+        )
+    delete_markers(table.store, write.time)
+    table.store.delete(heartbeat_path(write.time))
+    table.store.delete(instant_file(write.time, write.action, State.REQUESTED))
+
+
+def _files_of_plan(plan: RollbackPlan, time: InstantTime) -> tuple[str, ...]:
+    """The plan's files relative to the table, wherever the table was when it was planned."""
+    files: list[str] = []
+    for request in plan.requests:
+        if request.log_blocks:
+            raise UnsupportedTable("rolling back log blocks is not supported", instant=time)
+        for file in request.files:
+            name = file.rpartition("/")[2]
+            if not is_file_of(name, time):
+                raise TableDamaged("a rollback plan names a file of another instant", file=file, instant=time)
+            files.append(in_partition(request.partition, name))
+    return tuple(files)
+
+
+def rollback_metadata(plan: RollbackPlan, rollback: InstantTime, *, took_ms: int) -> RollbackMetadata:
+    return RollbackMetadata(
+        start_time=rollback,
+        time_taken_ms=took_ms,
+        total_files_deleted=sum(len(request.files) for request in plan.requests),
+        commits=(plan.target,),
+        by_partition={r.partition: RolledBackPartition(r.partition, r.files) for r in plan.requests},
+        instants=(plan.instant,),
+    )
