@@ -326,6 +326,36 @@ def test_a_copy_whose_files_are_younger_than_their_instants_says_nothing_about_t
     assert visible_ids(world.open()) == {"a", "b"}
 
 
+@pytest.mark.parametrize("hours", [3, 5.5])
+def test_a_copy_made_by_chance_whole_offsets_after_its_instants_says_nothing_about_the_zone(hours):
+    world = world_in("UTC")
+    write_as_hudi(world, "insert", rows("a"), zone="UTC")
+    world.clock.now += int(hours * HOUR_MS)
+    for path in world.store.paths(".hoodie"):
+        content = world.store.read(path)
+        world.store.delete(path)
+        world.store.create(path, content)
+
+    world.insert("b")
+
+    assert visible_ids(world.open()) == {"a", "b"}
+
+
+def test_a_copy_that_lives_on_elsewhere_notices_hudi_in_another_zone():
+    world = world_in("UTC")
+    write_as_hudi(world, "insert", rows("a"), zone="UTC")
+    world.clock.now += 3 * HOUR_MS
+    for path in world.store.paths(".hoodie"):
+        content = world.store.read(path)
+        world.store.delete(path)
+        world.store.create(path, content)
+    world.clock.now += 2 * HOUR_MS
+    write_as_hudi(world, "insert", rows("b"), zone="Asia/Kolkata")
+
+    with pytest.raises(Refused, match=r"another time zone.*TZ"):
+        world.insert("c")
+
+
 def test_what_hudi_wrote_into_the_past_is_named_by_verify_and_by_reads(caplog):
     """Ours at 08:02 in UTC, as earlier releases wrote it; Hudi's next at 03:03 in New York."""
     world = world_in("America/New_York")

@@ -50,6 +50,7 @@ _ESCAPE = re.compile(r"\\(?:u(?P<unit>[0-9A-Fa-f]{4})|(?P<other>.))", re.DOTALL)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _NOT_PLAIN = re.compile(r"[\\=:#!]|[^ -~]")
 _CHECKSUM_TEXT = re.compile(r"[0-9]{1,10}")
+_SAVED_AT = re.compile(rb"#[A-Za-z ]* (?P<second>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)[.\d]*Z")
 
 _BLANKS = " \t\f"
 _CONTROL_BY_LETTER = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
@@ -131,6 +132,17 @@ def encode_table_properties(values: Mapping[str, str], *, moment: dt.datetime) -
     ordered[VERSION] = values[VERSION]
     saved = f"Properties saved on {_java_instant(moment)}"
     return render_properties(ordered, comments=(saved, java_date(moment)))
+
+
+def find_saved_at(content: bytes) -> dt.datetime | None:
+    """When the properties were saved, as their first comment says it; None if it says nothing of the kind."""
+    said = _SAVED_AT.match(content)
+    if said is None:
+        return None
+    try:
+        return dt.datetime.fromisoformat(f"{said['second'].decode()}+00:00")
+    except ValueError:
+        return None
 
 
 def java_date(moment: dt.datetime) -> str:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
@@ -23,9 +24,10 @@ from holdfast.clock import SystemClock
 from holdfast.config.choices import TimelineZone
 from holdfast.config.table import TableSettings
 from holdfast.errors import Refused, TableDamaged
+from holdfast.format.properties import find_saved_at
 from holdfast.model.instant import Action, InstantTime, State, moment_of, next_time, time_at
-from holdfast.model.names import META_FOLDER, ZONE_FILE, parse_instant_file
-from holdfast.storage.store import Store, read_or_none
+from holdfast.model.names import META_FOLDER, PROPERTIES_FILE, ZONE_FILE, parse_instant_file
+from holdfast.storage.store import Store, StoredFile, read_or_none
 from holdfast.timeline.ledger import Ledger, LedgerState
 
 if TYPE_CHECKING:
@@ -39,6 +41,8 @@ _EARLY_MS, _LATE_MS = 5_000, 60_000
 """How long before and after its own time the file of a new instant may appear, by storage's clock."""
 _WEST_MS, _EAST_MS = -12 * 3_600_000, 14 * 3_600_000
 _WITNESSES = 5
+_COPYING_MS = 3_600_000
+"""How long it may take to copy a table's metadata."""
 _AHEAD_MS = 10 * 60_000
 """Clocks that differ by less are just not set well."""
 _ZONE_APART_MS = _EAST_MS - _WEST_MS
@@ -220,8 +224,8 @@ def _witness(store: Store, state: LedgerState) -> _Witness | None:
     """The newest instant of another program, where storage tells when it began.
 
     A new instant's file appears at once. So its time is by a whole offset away
-    from the clock of storage; in a copy, whose files are all of another day,
-    it is not.
+    from the clock of storage. The files of a copy say when it was made instead:
+    some of them fit an offset by chance, and none is believed.
     """
     found: list[_Witness] = []
     for time, created_ms in _foreign_writes(store, state)[:_WITNESSES]:
@@ -255,12 +259,28 @@ def _check_witness(witness: _Witness | None, zone: ZoneInfo) -> None:
 def _foreign_writes(store: Store, state: LedgerState) -> list[tuple[InstantTime, int]]:
     """Writes that the ledger does not know, and when each was requested; the newest first."""
     known = state.begun.keys() | state.committed.keys() | state.aborted.keys()
+    files = store.folder(META_FOLDER).files
     found: list[tuple[InstantTime, int]] = []
-    for file in store.folder(META_FOLDER).files:
+    for file in files:
         parsed = parse_instant_file(file.path.rpartition("/")[2])
         if parsed is None or parsed[2] is not State.REQUESTED or parsed[0] in known:
             continue
         # Other actions are planned between their time and their file.
         if parsed[1] in (Action.COMMIT, Action.DELTACOMMIT):
             found.append((parsed[0], file.modified_ms))
-    return sorted(found, key=lambda each: each[1], reverse=True)
+    copied_until_ms = _copied_until(store, files) if found else 0
+    return sorted(
+        (each for each in found if each[1] > copied_until_ms), key=lambda each: each[1], reverse=True
+    )
+
+
+def _copied_until(store: Store, files: Iterable[StoredFile]) -> int:
+    """When a copy that kept no times of files was made, at the latest; 0 if these are the files' own times.
+
+    The properties say themselves when they were saved.
+    """
+    modified_ms = next((file.modified_ms for file in files if file.path == PROPERTIES_FILE), 0)
+    saved_at = find_saved_at(read_or_none(store, PROPERTIES_FILE) or b"")
+    if saved_at is None or -_EARLY_MS <= modified_ms - int(saved_at.timestamp() * 1000) <= _LATE_MS:
+        return 0
+    return modified_ms + _COPYING_MS
