@@ -4,10 +4,12 @@ import pytest
 
 from crashes.matrix import Operation, Start, crash_points
 from harness.checker import check_at_rest, visible_rows
+from harness.cleaning import clean
 from harness.faults import InterruptedStore, StoreWrapper
 from harness.foreign_cleans import FOREIGN_CLEAN, clean_by_another
 from harness.hudi_reader import copy_to_disk, hudi_rows
 from harness.world import memory_world, rows
+from holdfast.config.cleaning import CleanSettings
 from holdfast.errors import Refused, SnapshotExpired, TableDamaged, UnknownInstant
 from holdfast.format.savepoints import decode_savepoint, encode_savepoint, savepoint_of
 from holdfast.model.instant import Action, State
@@ -204,6 +206,40 @@ def test_a_deletion_that_sleeps_does_not_take_the_savepoint_that_was_made_meanwh
     world.insert("next")
     check_at_rest(world.open())
     assert savepoints(world.open()) == again
+
+
+def _cleaned_before_the_listing(world):
+    """A store whose first listing of the table follows upserts and a clean that keeps one commit."""
+    cleans = []
+
+    class CleanedBeforeTheListing(StoreWrapper):
+        def _look(self, verb, path, act):
+            if verb == "list" and path == "" and not cleans:
+                cleans.append(None)
+                for fare in (8.0, 9.0, 10.0):
+                    world.write("upsert", rows("c", city="oslo", fare=fare))
+                cleans[:] = [clean(world.open(), CleanSettings(commits_retained=1))]
+            return act()
+
+    return CleanedBeforeTheListing(world.store), cleans
+
+
+def test_a_savepoint_of_the_newest_commit_takes_the_next_one_if_a_clean_was_faster(world):
+    store, cleans = _cleaned_before_the_listing(world)
+
+    made = create_savepoint(world.on(store).open())
+
+    assert cleans[0].deleted
+    assert made.instant == _times(world)[-1]
+    check_at_rest(world.open())
+
+
+def test_a_savepoint_of_a_named_commit_says_that_a_clean_was_faster(world):
+    newest = _times(world)[-1]
+    store, _ = _cleaned_before_the_listing(world)
+
+    with pytest.raises(SnapshotExpired):
+        create_savepoint(world.on(store).open(), newest)
 
 
 def test_a_savepoint_outlives_the_writes_after_it(world):

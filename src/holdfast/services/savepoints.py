@@ -11,7 +11,7 @@ import logging
 
 import pyarrow as pa
 
-from holdfast.errors import Refused, UnknownInstant
+from holdfast.errors import Refused, SnapshotExpired, UnknownInstant
 from holdfast.format.ledger_entries import EntryKind
 from holdfast.format.savepoints import SavepointMetadata, encode_savepoint, savepoint_of
 from holdfast.model.instant import Action, Instant, InstantTime, State, end_of
@@ -35,17 +35,31 @@ from holdfast.timeline.timeline import Timeline, load_timeline
 
 log = logging.getLogger(__name__)
 
+_ATTEMPTS = 4
+"""Each after the first follows a clean that was faster."""
+
 
 def create_savepoint(
     table: OpenTable, moment: Moment | None = None, *, user: str = "", comment: str = ""
 ) -> Savepoint:
     """Protect a commit, by default the newest. The same call again gives the same savepoint.
 
-    `SnapshotExpired` if a clean has removed files of it, `Refused` if a clean is
-    about to, if a restore is not finished, or if somebody else's savepoint is there.
-    `WriterActive` if an older write is not decided, after waiting for it: a
+    `SnapshotExpired` if a clean has removed files of the commit that is named, `Refused`
+    if a clean is about to, if a restore is not finished, or if somebody else's savepoint
+    is there. `WriterActive` if an older write is not decided, after waiting for it: a
     restore to the savepoint is to give the rows that are there now.
     """
+    for _ in range(_ATTEMPTS):
+        try:
+            return _create_savepoint(table, moment, user, comment)
+        except SnapshotExpired:
+            # Waiting for an older write, the newest commit may be an old one by now, and cleaned.
+            if moment is not None:
+                raise
+    return _create_savepoint(table, moment, user, comment)
+
+
+def _create_savepoint(table: OpenTable, moment: Moment | None, user: str, comment: str) -> Savepoint:
     now = _show_decided(table)
     archived = None if moment is None else _find_archived(table, now, moment)
     if archived is not None:

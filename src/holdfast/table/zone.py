@@ -268,13 +268,13 @@ def _foreign_writes(store: Store, state: LedgerState) -> list[tuple[InstantTime,
         # Other actions are planned between their time and their file.
         if parsed[1] in (Action.COMMIT, Action.DELTACOMMIT):
             found.append((parsed[0], file.modified_ms))
-    copied_until_ms = _copied_until(store, files) if found else 0
+    end_of_copying_ms = _end_of_copying(store, files) if found else 0
     return sorted(
-        (each for each in found if each[1] > copied_until_ms), key=lambda each: each[1], reverse=True
+        (each for each in found if each[1] > end_of_copying_ms), key=lambda each: each[1], reverse=True
     )
 
 
-def _copied_until(store: Store, files: Iterable[StoredFile]) -> int:
+def _end_of_copying(store: Store, files: Iterable[StoredFile]) -> int:
     """When a copy that kept no times of files was made, at the latest; 0 if these are the files' own times.
 
     The properties say themselves when they were saved.
