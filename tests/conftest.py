@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from harness.hudi_fixtures import FOLDERS, HudiFixtures
 from harness.tiers import TIER, Tier, choose, read_table
@@ -27,6 +28,10 @@ HUDI_TABLES = (
 )
 
 _FLIPS = 3000
+
+# A slow machine is no failure: no example has a deadline.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session", params=FOLDERS)

@@ -489,7 +489,6 @@ def _settings() -> settings:
     return settings(
         max_examples=EXAMPLES,
         stateful_step_count=STEPS,
-        deadline=None,
         database=None,
         phases=(Phase.generate, Phase.shrink),
         suppress_health_check=list(HealthCheck),

@@ -30,7 +30,7 @@ def check(rows, schema):
     assert found.to_pylist() == expected(rows, schema)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(data=st.data())
 def test_rows_of_an_older_schema_are_what_the_reference_makes_of_them(data):
     older = data.draw(SCHEMAS)

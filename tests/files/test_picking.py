@@ -2,13 +2,12 @@ import itertools
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.files.picking import pick, pick_rows
 
 
-@settings(deadline=None)
 @given(
     lengths=st.lists(st.integers(0, 40), max_size=6),
     places=st.lists(st.floats(0, 1, exclude_max=True), max_size=60),

@@ -102,7 +102,7 @@ def test_encoding_a_decoded_footer_gives_the_same_text(hudi_fixture, name):
         assert encode_bloom(decode_bloom(text, DYNAMIC)) == text
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     keys=st.lists(st.text(max_size=23), min_size=1, max_size=40),
     bits=st.integers(1, 5000),
@@ -117,7 +117,7 @@ def test_keys_of_any_length_and_script_set_the_bits_of_the_reference(keys, bits,
     assert set_positions(bloom.rows[0]) == expected
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     added=st.lists(st.text(max_size=12), max_size=30),
     asked=st.lists(st.text(max_size=12), min_size=1, max_size=60),
@@ -359,7 +359,6 @@ def test_bytes_that_are_no_filter_are_malformed(text, type_code):
         decode_bloom(text, type_code)
 
 
-@settings(deadline=None)
 @given(content=st.binary(max_size=80), type_code=st.sampled_from([DYNAMIC, None]))
 def test_random_bytes_never_raise_anything_but_malformed(content, type_code):
     try:

@@ -49,7 +49,7 @@ def unordered(kind):
     return maps(unordered(kind.item_type)) if pa.types.is_map(kind) else kind
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(data=st.data(), lacks_columns=st.booleans())
 def test_every_legal_evolution_is_reached_and_then_stays(data, lacks_columns):
     existing = data.draw(SCHEMAS)
@@ -66,7 +66,7 @@ def test_every_legal_evolution_is_reached_and_then_stays(data, lacks_columns):
     assert storable_schema(result) == result
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(data=st.data())
 def test_files_hold_what_their_own_schema_has_of_the_wanted_columns(data):
     older = data.draw(SCHEMAS)

@@ -43,7 +43,6 @@ def test_values_are_written_as_hudi_writes_them(column, expected):
     assert keys.to_pylist() == expected
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_decimals_show_all_digits_of_their_scale_and_no_exponent(data):
     precision = data.draw(st.integers(1, 38))
@@ -162,7 +161,7 @@ def utf16(text):
 BORDERS = "a\x7f\x80\u07ff\u0800\ud7ff\ue000\uefff\uf000\uffff\U00010000\U0003ffff\U00040000\U0010ffff"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     chunks=st.lists(st.lists(st.text(alphabet=BORDERS, max_size=4), max_size=6), max_size=4),
     skipped=st.integers(0, 3),

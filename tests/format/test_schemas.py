@@ -103,7 +103,7 @@ TYPES = st.recursive(
 SCHEMAS = fields_of(TYPES).map(pa.schema)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(schema=SCHEMAS)
 def test_a_schema_comes_back_from_avro_as_it_is_stored(schema):
     text = avro_schema(schema, table_name="trips")
@@ -114,7 +114,7 @@ def test_a_schema_comes_back_from_avro_as_it_is_stored(schema):
     assert storable_schema(stored) == stored
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(schema=SCHEMAS, name=st.text(min_size=1, max_size=8), meta_columns=st.booleans())
 def test_another_avro_library_accepts_every_schema(schema, name, meta_columns):
     text = avro_schema(schema, table_name=name, meta_columns=meta_columns)

@@ -74,7 +74,7 @@ def file_footer(content):
     return content[-8 - size : -8]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(fields=STRUCTS)
 def test_a_struct_comes_back_from_its_bytes(fields):
     assert decode_struct(encode_struct(fields)) == fields
@@ -156,7 +156,7 @@ def test_bytes_that_are_no_struct_are_malformed(content, reason):
         decode_struct(content)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(content=st.binary(max_size=100))
 def test_random_bytes_never_raise_anything_but_malformed(content):
     try:

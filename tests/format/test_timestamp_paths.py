@@ -264,7 +264,7 @@ LETTERS = st.lists(
 MOMENTS = st.integers(-60_000_000_000_000, 250_000_000_000_000)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.lists(st.one_of(MOMENTS, st.none()), max_size=8), LETTERS, st.sampled_from(ZONES))
 @example([1_729_990_800_000, 1_729_994_400_000, -1_000_000_000_000], ["HH", "mm"], "Europe/Berlin")
 @example([-1_100_000_000_000], ["HH", "mm", "ss"], "Europe/Amsterdam")
@@ -295,7 +295,7 @@ def test_the_offset_changes_at_the_very_millisecond(change):
 OFFSETS = st.integers(-18 * 60, 18 * 60)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(
     st.lists(st.tuples(MOMENTS, st.one_of(OFFSETS, st.none())), max_size=8),
     LETTERS,

@@ -261,7 +261,6 @@ class PushHistory(RuleBasedStateMachine):
 PushHistory.TestCase.settings = settings(
     max_examples=RUNS,
     stateful_step_count=40,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
     print_blob=True,
 )

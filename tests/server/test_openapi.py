@@ -18,7 +18,7 @@ BROKER = schemathesis.openapi.from_dict(describe(broker_endpoints(), title="brok
 TABLE = "specified"
 ENTRIES: list[str] = []
 bounded = settings(
-    max_examples=5, deadline=None, database=None, derandomize=True, print_blob=False,
+    max_examples=5, database=None, derandomize=True, print_blob=False,
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
 

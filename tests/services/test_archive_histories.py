@@ -95,7 +95,7 @@ def _rows(table):
     return frozenset(row_list(table)) if table.num_rows else frozenset()
 
 
-@checks(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@checks(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=st.lists(_steps, min_size=6, max_size=16))
 @example(steps=[("undo",)] * 3 + [("savepoint",)])
 def test_no_reader_notices_that_instants_were_archived(steps):

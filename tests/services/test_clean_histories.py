@@ -143,7 +143,7 @@ def _begun() -> History:
     return history
 
 
-@checks(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@checks(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=st.lists(_steps, min_size=5, max_size=14))
 def test_whoever_may_read_a_commit_reads_it_as_it_was(steps):
     history = _begun()
@@ -164,7 +164,7 @@ _plain_steps = st.one_of(
 )
 
 
-@checks(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@checks(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=st.lists(_plain_steps, min_size=5, max_size=14))
 def test_incremental_and_full_cleaning_end_with_the_same_files(steps):
     left = []

@@ -467,7 +467,7 @@ _STEPS = st.lists(
     min_size=6,
     max_size=24,
 )
-_SLOW = checks(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+_SLOW = checks(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 
 
 @_SLOW

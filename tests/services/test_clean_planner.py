@@ -476,7 +476,7 @@ def histories(draw):
     return History(writes, replaces)
 
 
-@checks(max_examples=100, deadline=None)
+@checks(max_examples=100)
 @given(histories(), st.integers(1, 5), st.booleans(), st.data())
 def test_a_query_reads_all_its_files_for_as_many_commits_as_are_retained(
     history, retained, incremental, data
@@ -494,7 +494,7 @@ def test_a_query_reads_all_its_files_for_as_many_commits_as_are_retained(
             assert history.needed(snapshot) <= history.there
 
 
-@checks(max_examples=100, deadline=None)
+@checks(max_examples=100)
 @given(histories(), HOURS, st.data())
 def test_a_query_reads_all_its_files_for_as_long_as_hours_say(history, hours, data):
     """What the table was at any moment of the last hours is there, and what it is now."""
@@ -509,7 +509,7 @@ def test_a_query_reads_all_its_files_for_as_long_as_hours_say(history, hours, da
             assert history.needed(snapshot) <= history.there
 
 
-@checks(max_examples=100, deadline=None)
+@checks(max_examples=100)
 @given(histories(), st.integers(1, 4), st.data())
 def test_savepoints_and_leases_keep_their_snapshots_under_every_policy(history, retained, data):
     settings = CleanSettings(
@@ -532,7 +532,7 @@ def test_savepoints_and_leases_keep_their_snapshots_under_every_policy(history, 
             assert history.needed(snapshot) <= history.there
 
 
-@checks(max_examples=100, deadline=None)
+@checks(max_examples=100)
 @given(histories(), st.integers(1, 4), HOURS, st.data())
 def test_looking_only_at_changed_partitions_ends_with_the_same_files(history, retained, hours, data):
     policy = data.draw(st.sampled_from((CleanPolicy.KEEP_LATEST_COMMITS, CleanPolicy.KEEP_LATEST_BY_HOURS)))
@@ -550,7 +550,7 @@ def test_looking_only_at_changed_partitions_ends_with_the_same_files(history, re
             assert history.there == whole.there
 
 
-@checks(max_examples=100, deadline=None)
+@checks(max_examples=100)
 @given(histories(), st.integers(1, 4))
 def test_versions_are_counted_in_each_group(history, retained):
     settings = CleanSettings(policy=CleanPolicy.KEEP_LATEST_FILE_VERSIONS, versions_retained=retained)

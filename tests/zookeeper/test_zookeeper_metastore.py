@@ -384,7 +384,7 @@ def test_j119_a_write_whose_answer_never_came_has_an_unknown_outcome(own_zookeep
     store.close()
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(history=HISTORIES)
 def test_j12_zookeeper_and_memory_agree_on_every_history(zookeeper, history):
     store = ZookeeperMetastore(
