@@ -18,7 +18,13 @@ _WORKER_PYTHON = "PYSPARK_PYTHON"
 _DEFAULT_HEAP = 1 << 30
 _LISTING_TASKS, _LISTING_TASKS_DEFAULT = "spark.sql.sources.parallelPartitionDiscovery.parallelism", "10000"
 _LISTING_TASKS_PER_CORE = 4
-_QUERY_SETTINGS = {"spark.driver.maxResultSize": "256m", "spark.sql.variable.substitute": "false"}
+_QUERY_SETTINGS = {
+    "spark.driver.maxResultSize": "256m",
+    "spark.sql.variable.substitute": "false",
+    # Spark tells of tasks at once. Of those that begin together it would tell with the next heartbeat, in ten
+    # seconds, and whoever asks what goes on of a query that was stopped would hear of none.
+    "spark.ui.liveUpdate.period": "0",
+}
 
 
 def local_session(
