@@ -82,7 +82,7 @@ def _refuse_without_extra() -> None:
     if missing:
         raise InvalidRequest(
             "packages of the service are not installed", missing=", ".join(missing),
-            hint="install holdfast with the extra server",
+            hint="pip install 'holdfast-lake[server]'",
         )  # fmt: skip
 
 
