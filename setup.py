@@ -1,4 +1,4 @@
-"""The long description: README.md, whose links work away from the repository, too. All else: pyproject.toml."""
+"""The long description: README.md with links that work anywhere. All else is in pyproject.toml."""
 
 import re
 import tomllib

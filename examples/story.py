@@ -245,9 +245,7 @@ def farewell(ports: Ports, claims: list[bool], seconds: float) -> int:
         os.path.relpath(path, ROOT)
         for path in (Path(sys.executable).with_name("holdfast"), Path(LAKE).resolve())
     )
-    console.print(
-        f"[bold green]✓ All {held} claims held[/], in {seconds:.0f} s. Look at the table, or run the long story:"
-    )
+    console.print(f"[bold green]✓ All {held} claims held[/], in {seconds:.0f} s. To go on:")
     console.print(f"   {command} timeline {table}\n   make tour", soft_wrap=True)
     return 0
 

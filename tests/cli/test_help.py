@@ -18,6 +18,8 @@ WITHOUT_PATH = ("run", "serve", "push", "query")
 
 def _commands(group=cli, words=()):
     for name, command in group.commands.items():
+        if command.hidden:
+            continue
         if isinstance(command, click.Group):
             yield from _commands(command, (*words, name))
         else:

@@ -38,6 +38,7 @@ from holdfast.jobs.pipeline_push import due_instant, push_table
 from holdfast.jobs.process import spark_session
 from holdfast.jobs.reports import Announce, PipelineReport, PushReport
 from holdfast.jobs.source_files import SourceFile, matching_files, name_key_on_error
+from holdfast.jobs.transform_syntax import parse_transform
 from holdfast.model.instant import InstantTime
 from holdfast.model.names import STREAMS_FOLDER
 from holdfast.model.reports import CleanReport, Commit
@@ -67,6 +68,11 @@ class PipelinePlan:
     files_left: int
     push: InstantTime | None
     """The newest commit, if queries see another; what the run commits is pushed, too."""
+    pushes_to: str = ""
+    """The served table and its controller; empty if the pipeline pushes nothing."""
+    gates: int = 0
+    is_transform_parsed: bool = False
+    """Whether the SQL was looked at, which takes sqlglot."""
 
     @property
     def size_bytes(self) -> int:
@@ -76,14 +82,18 @@ class PipelinePlan:
 def plan_pipeline(pipeline: Pipeline | str | os.PathLike[str]) -> PipelinePlan:
     """What `run_pipeline` would do now. Changes nothing, and needs no Spark."""
     loaded = _load(pipeline)
-    table = _existing(loaded)
+    is_parsed = bool(loaded.transform) and parse_transform(loaded.transform, first_line=loaded.transform_line)
+    table, push = _existing(loaded), loaded.push
     intake = _plan_intake(loaded, None if table is None else Register(table))
     return PipelinePlan(
         name=loaded.name,
         creates_table=table is None,
         files=intake.files,
         files_left=intake.left,
-        push=None if table is None or loaded.push is None else due_instant(loaded.push, table)[0],
+        push=None if table is None or push is None else due_instant(push, table)[0],
+        pushes_to="" if push is None else f"{push.table} at {push.controller}",
+        gates=0 if push is None else len(push.gates),
+        is_transform_parsed=is_parsed,
     )
 
 
@@ -220,10 +230,11 @@ class _Run:
             self.warnings.append(f"the list of what was ingested could not be kept: {error}")
 
     def _ingest(self, intake: _NewFiles) -> None:
-        from holdfast.engines.spark.inputs import file_frame, spark_path
-
         source = self.pipeline.source
         with self._writing() as session:
+            # After the session: if Spark is not installed, that says what to install.
+            from holdfast.engines.spark.inputs import file_frame, spark_path
+
             frame = file_frame(
                 session,
                 [spark_path(file.uri) for file in intake.files],
@@ -241,19 +252,19 @@ class _Run:
         self.files, self.files_left = intake.files, intake.left
 
     def _ingest_all(self) -> None:
-        from holdfast.engines.spark.inputs import whole_frame
-
         source = self.pipeline.source
         with self._writing() as session:
+            from holdfast.engines.spark.inputs import whole_frame
+
             frame = whole_frame(session, source.format, source.options, ddl=source.schema)
             self._store(frame, lambda _: plain_origin(self.pipeline.name))
 
     def _ingest_stream(self) -> None:
-        from holdfast.engines.spark.streams import run_stream
-        from holdfast.engines.spark.types import spark_schema_of
-
         source = self.pipeline.source
         with self._writing() as session:
+            from holdfast.engines.spark.streams import run_stream
+            from holdfast.engines.spark.types import spark_schema_of
+
             schema = self._schema()
             run_stream(
                 session,
