@@ -287,7 +287,7 @@ def test_a_document_is_never_mixed_with_a_question(run, table, times):
     ):
         result = run(*words, "--json")
 
-        assert (result.exit_code, result.stdout) == (2, "")
+        assert (result.exit_code, list(json.loads(result.stdout))) == (2, ["error"])
         assert "--json does not ask" in result.stderr
 
 

@@ -89,7 +89,7 @@ def test_a_narrow_screen_leaves_out_columns_and_says_which(rich_table):
     assert "not shown:" in " ".join(narrow)
     assert "--wide shows all" in " ".join(narrow)
     assert "Completed Time (UTC)" in wide[0]
-    assert width_of(wide[0]) > 80
+    assert max(map(width_of, wide)) > 80
 
 
 def test_an_error_has_a_line_for_each_fact(table):
