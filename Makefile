@@ -140,11 +140,15 @@ bench-growth: preflight $(READY)
 bench-peers: preflight .venvs/peers/.ready
 	PYSPARK_PYTHON=$(CURDIR)/.venvs/peers/bin/python .venvs/peers/bin/python -m bench.peers $(PEERS)
 
-# The wheel and the source distribution, built without network, and what an index would say of them.
+# The wheel and the source distribution, what an index would say of them, and the README's example run by
+# nothing but the wheel and what it asks for.
 dist: $(READY)
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation
 	$(BIN)/twine check --strict dist/*
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venvs/wheel
+	$(BIN)/uv pip install --quiet --python .venvs/wheel/bin/python --constraint requirements.lock dist/*.whl
+	cd $$(mktemp -d) && $(CURDIR)/.venvs/wheel/bin/python $(CURDIR)/tests/docs/readme_example.py $(CURDIR)/README.md
 
 # Writes all locks anew: exact versions with hashes, no index lines.
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \

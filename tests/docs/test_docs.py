@@ -85,6 +85,7 @@ def test_every_command_is_described():
     names = [
         f"{name} {sub}".strip()
         for name, command in cli.commands.items()
+        if not command.hidden
         for sub in getattr(command, "commands", [""])
     ]
 

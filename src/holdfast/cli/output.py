@@ -59,11 +59,11 @@ def print_json(document: object) -> None:
 
 
 def print_line(text: str = "") -> None:
-    click.echo("\n".join(_wrapped(printable(text))))
+    click.echo("\n".join(_wrap_to_screen(printable(text))))
 
 
 def print_warning(text: str) -> None:
-    click.secho("\n".join(_wrapped(printable(f"warning: {text}"))), fg="yellow")
+    click.secho("\n".join(_wrap_to_screen(printable(f"warning: {text}"))), fg="yellow")
 
 
 def print_facts(facts: Iterable[tuple[str, object]]) -> None:
@@ -103,7 +103,9 @@ def print_table(
     _print_columns(kept, widths, rows)
     left_out = [one.name for one in columns if one not in kept]
     if left_out:
-        click.secho("\n".join(_wrapped(f"not shown: {', '.join(left_out)}; --wide shows all")), dim=True)
+        click.secho(
+            "\n".join(_wrap_to_screen(f"not shown: {', '.join(left_out)}; --wide shows all")), dim=True
+        )
 
 
 def screen_width() -> int | None:
@@ -113,7 +115,7 @@ def screen_width() -> int | None:
     return None if is_wide or not sys.stdout.isatty() else shutil.get_terminal_size().columns
 
 
-def _wrapped(text: str) -> list[str]:
+def _wrap_to_screen(text: str) -> list[str]:
     screen = screen_width()
     return [text] if screen is None else wrap(text, screen, indent="  ")
 
