@@ -93,10 +93,18 @@ class Guide:
                 elif language == "python":
                     self._run_python(ours, shown if following == "text" else None)
                 elif language == "sh" and ours.startswith("holdfast serve"):
-                    stack.enter_context(serving_beside(ours.split(), environment=self._environment))
+                    stack.enter_context(serving_beside(self._service(ours), environment=self._environment))
                 elif language == "sh":
                     self._commands(ours, shown if following == "text" else None)
         return self.printed
+
+    def _service(self, command: str) -> list[str]:
+        """Without a configuration the service would listen at its usual ports, which others may have."""
+        if "--config" in command:
+            return command.split()
+        controller, broker = self._ports["9000"], self._ports["8099"]
+        Path(".serve.yaml").write_text(f"controller: {{port: {controller}}}\nbroker: {{port: {broker}}}\n")
+        return [*command.split(), "--config", ".serve.yaml"]
 
     def _run_python(self, text: str, shown: str | None) -> None:
         printed = io.StringIO()
