@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from holdfast.config.push import PushTable, name_with_type, parse_table
+from holdfast.config.push import PushTable, name_with_type, parse_table, raw_name
 from holdfast.config.push_schema import Schema, parse_schema
 from holdfast.errors import (
     Conflict,
@@ -341,8 +341,8 @@ class Replacement:
                 expected=", ".join(one.expected for one in failed),
                 found=", ".join(one.found for one in failed),
                 entry=self.entry_id,
-                hint="queries see what they saw before; look at the rows with the query option "
-                f"snapshotEntryId={self.entry_id}",
+                hint="queries see what they saw before; the rows: holdfast query "
+                f'"SELECT * FROM {raw_name(self.target.table)} LIMIT 10" --options snapshotEntryId={self.entry_id}',
             )
         return results
 
