@@ -341,10 +341,15 @@ class Replacement:
                 expected=", ".join(one.expected for one in failed),
                 found=", ".join(one.found for one in failed),
                 entry=self.entry_id,
-                hint="queries see what they saw before; the rows: holdfast query "
-                f'"SELECT * FROM {raw_name(self.target.table)} LIMIT 10" --options snapshotEntryId={self.entry_id}',
+                hint=f"queries see what they saw before; the rows: {self._query_of_hidden_rows}",
             )
         return results
+
+    @property
+    def _query_of_hidden_rows(self) -> str:
+        # A text to be pasted; nothing runs it here.
+        statement = f"SELECT * FROM {raw_name(self.target.table)} LIMIT 10"  # noqa: S608
+        return f'holdfast query "{statement}" --options snapshotEntryId={self.entry_id}'
 
     def end(self) -> Published:
         """Publish: from now on queries see the new segments.
