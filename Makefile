@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 MATRIX := lowest oldest default spark41 spark42 newest
 PARALLEL := --numprocesses=logical --maxprocesses=4
 
-.PHONY: run tour test quick test-whole test-all test-deep test-faults test-damage test-fuzz explore test-matrix test-zookeeper zookeeper test-avro avro chaos push-chaos interop interop-jars fixtures hudi-options option-pages dist lint bench bench-growth bench-peers lock preflight clean
+.PHONY: run tour test quick test-whole test-all test-deep test-faults test-damage test-fuzz explore test-matrix test-zookeeper zookeeper test-avro avro chaos push-chaos interop interop-jars fixtures hudi-options option-pages docs dist lint bench bench-growth bench-peers lock preflight clean
 
 run: preflight $(READY)
 	@$(BIN)/python examples/story.py
@@ -140,6 +140,11 @@ bench-growth: preflight $(READY)
 bench-peers: preflight .venvs/peers/.ready
 	PYSPARK_PYTHON=$(CURDIR)/.venvs/peers/bin/python .venvs/peers/bin/python -m bench.peers $(PEERS)
 
+# The documentation as a site, in build/site; a link that leads nowhere fails.
+docs: $(READY)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "build/site/index.html"
+
 # The wheel and the source distribution, what an index would say of them, and the README's example run by
 # nothing but the wheel and what it asks for.
 dist: $(READY)
@@ -153,7 +158,7 @@ dist: $(READY)
 # Writes all locks anew: exact versions with hashes, no index lines.
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-header --no-emit-index-url --extra spark pyproject.toml
-GROUPS := --group pyproject.toml:bench --group pyproject.toml:dev
+GROUPS := --group pyproject.toml:bench --group pyproject.toml:docs --group pyproject.toml:dev
 lock: $(READY)
 	$(COMPILE) --extra server $(GROUPS) requirements.in -o requirements.lock
 	$(foreach name,$(filter-out lowest,$(MATRIX)) peers,$(COMPILE) --upgrade-package pyspark tests/matrix/$(name).in -o tests/matrix/$(name).lock &&) true

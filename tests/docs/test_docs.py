@@ -24,6 +24,7 @@ PAGES = [
     "docs/pipelines.md",
     "docs/gates.md",
 ]
+WITHOUT_SPARK = ["docs/installation.md", "docs/dataframes.md"]
 _LINK = re.compile(r"\]\(([^)#]+?)\)")
 
 
@@ -34,6 +35,21 @@ def test_every_snippet_of_a_page_runs_in_order(page, spark, tmp_path, monkeypatc
     (tmp_path / "rides.csv").write_text("id,city,fare\n1,paris,2.5\n2,rome,3.5\n")
 
     Guide(page, {"spark": spark}).run()
+
+
+@pytest.mark.parametrize("page", WITHOUT_SPARK)
+def test_every_snippet_of_a_page_without_spark_runs_in_order(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    Guide(page).run()
+
+
+def test_every_page_is_in_the_contents_of_the_site():
+    """`make docs` builds it, and fails at a link or a heading that is not there."""
+    contents = (ROOT / "mkdocs.yml").read_text()
+    pages = [str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")]
+
+    assert [page for page in sorted(pages) if f": {page}\n" not in contents] == []
 
 
 @pytest.mark.parametrize(
