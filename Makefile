@@ -142,8 +142,7 @@ bench-peers: preflight .venvs/peers/.ready
 
 # The documentation as a site, in build/site; a link that leads nowhere fails.
 docs: $(READY)
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
-	@echo "build/site/index.html"
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # The wheel and the source distribution, what an index would say of them, and the README's example run by
 # nothing but the wheel and what it asks for.
