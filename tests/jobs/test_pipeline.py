@@ -13,7 +13,14 @@ from harness.checker import check_at_any_time, check_at_rest
 from harness.faults import Crash, CrashingStore, RecordingStore
 from holdfast.config.choices import Operation
 from holdfast.config.pipeline import Destination, Pipeline, Source
-from holdfast.errors import InvalidOption, InvalidRequest, Refused, SchemaMismatch, WriterActive
+from holdfast.errors import (
+    HoldfastError,
+    InvalidOption,
+    InvalidRequest,
+    Refused,
+    SchemaMismatch,
+    WriterActive,
+)
 from holdfast.jobs.ingested import Register
 from holdfast.jobs.pipeline import plan_pipeline, run_pipeline
 from holdfast.storage.local import LocalStore
@@ -140,13 +147,55 @@ def test_a_value_that_does_not_fit_fails_the_run_and_commits_nothing(spark, pipe
     run_pipeline(plain, spark=spark)
     deliver(inbox, "b.csv", (2, "rome", 1, 2.0), (3, "rome", 1, "2.x"))
 
-    with pytest.raises(Exception, match=r"FAILFAST|MALFORMED"):
+    with pytest.raises(SchemaMismatch) as raised:
         run_pipeline(plain, spark=spark)
+
+    assert raised.value.facts == {
+        "file": f"{inbox}/b.csv", "line": 3, "column": "fare", "found": "2.x", "expected": "double",
+    }  # fmt: skip
 
     assert trips(plain) == [(1, "paris", 1.0)]
     assert len(commits(plain)) == 1
     deliver(inbox, "b.csv", (2, "rome", 1, 2.0), (3, "rome", 1, 2.5))
     assert run_pipeline(plain, spark=spark).commit.records_inserted == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "facts"),
+    [
+        (
+            "b.csv", "trip_id,city,ts,fare\n2,rome,1\n",
+            {"line": 2, "found": "3 fields", "expected": "4 fields"},
+        ),
+        (
+            "b.json", '{"trip_id": 2, "city": "rome", "ts": "soon", "fare": 1.0}\n',
+            {"line": 1, "column": "ts", "found": "soon", "expected": "bigint"},
+        ),
+        ("b.json", '\n{"trip_id": 2,\n', {"line": 2, "found": '{"trip_id": 2,', "expected": "a JSON object"}),
+    ],
+)  # fmt: skip
+def test_a_bad_row_is_named_by_its_place_and_what_is_wrong(spark, pipeline, inbox, name, text, facts):
+    kind = name.partition(".")[2]
+    plain = pipeline(transform="")
+    deliver(inbox, "a.csv", (1, "paris", 1, 1.0))
+    run_pipeline(plain, spark=spark)
+    (inbox / name).write_text(text)
+    source = replace(plain.source, format=kind, path=f"{inbox}/b.{kind}")
+
+    with pytest.raises(SchemaMismatch, match="a row does not fit its columns") as raised:
+        run_pipeline(replace(plain, source=source), spark=spark)
+
+    assert raised.value.facts == {"file": f"{inbox}/{name}", **facts}
+    assert len(commits(plain)) == 1
+
+
+def test_what_spark_fails_at_is_an_error_of_ours(spark, pipeline, inbox):
+    deliver(inbox, "a.csv", (1, "paris", 1, 1.0))
+
+    with pytest.raises(HoldfastError, match="Spark failed") as raised:
+        run_pipeline(pipeline(transform="SELECT raise_error('no such rate') AS x FROM source"), spark=spark)
+
+    assert "no such rate" in raised.value.facts["cause"]
 
 
 def test_columns_of_text_files_are_matched_by_name(spark, pipeline, inbox):

@@ -15,6 +15,7 @@ from holdfast.errors import (
     StorageUnavailable,
     TableDamaged,
 )
+from holdfast.jobs.spark_failures import is_spark_failure, spark_reasons
 
 DONE = 0
 FAILED = 1
@@ -31,9 +32,6 @@ EXIT_CODES: Mapping[type[HoldfastError], int] = {
     OutcomeUnknown: 6,
 }
 
-_ENGINE_MODULES = ("pyspark.", "py4j.")
-_JAVA_REASON = re.compile(r"^(?:Caused by)?: [\w.$]+: (.+?)\.?(?:\s+SQLSTATE: \w+)?$", re.MULTILINE)
-"""The first line of each exception in the text of a Java stack trace."""
 _LONGEST = 500
 
 
@@ -98,11 +96,9 @@ def _for_table(error: HoldfastError, path: str | None) -> HoldfastError:
 
 
 def _foreign_line(error: Exception) -> str:
-    text = str(error)
-    first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
-    if any(kind.__module__.startswith(_ENGINE_MODULES) for kind in type(error).__mro__):
-        reasons = "; ".join(dict.fromkeys(_JAVA_REASON.findall(text))) or first
-        return printable(f"Spark failed: {reasons[:_LONGEST]}; --debug shows more")
+    if is_spark_failure(error):
+        return printable(f"Spark failed: {spark_reasons(error)}; --debug shows more")
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     return printable(f"internal error: {type(error).__name__}: {first[:_LONGEST]}; --debug shows where")
 
 

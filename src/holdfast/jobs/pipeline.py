@@ -38,6 +38,7 @@ from holdfast.jobs.pipeline_push import due_instant, push_table
 from holdfast.jobs.process import spark_session
 from holdfast.jobs.reports import Announce, PipelineReport, PushReport
 from holdfast.jobs.source_files import SourceFile, matching_files, name_key_on_error
+from holdfast.jobs.spark_failures import spark_failures_as_ours
 from holdfast.jobs.transform_syntax import parse_transform
 from holdfast.model.instant import InstantTime
 from holdfast.model.names import STREAMS_FOLDER
@@ -233,11 +234,13 @@ class _Run:
         source = self.pipeline.source
         with self._writing() as session:
             # After the session: if Spark is not installed, that says what to install.
-            from holdfast.engines.spark.inputs import file_frame, spark_path
+            from holdfast.engines.spark.bad_rows import explain_bad_row
+            from holdfast.engines.spark.inputs import FAILURES, file_frame, spark_path
 
+            paths = [spark_path(file.uri) for file in intake.files]
             frame = file_frame(
                 session,
-                [spark_path(file.uri) for file in intake.files],
+                paths,
                 file_format=source.format,
                 options=source.options,
                 schema=self._schema(),
@@ -248,7 +251,16 @@ class _Run:
             def origin(register: Register) -> Origin:
                 return files_origin(register, intake.files, intake.ingested, pipeline=self.pipeline.name)
 
-            self._store(frame, origin)
+            try:
+                self._store(frame, origin)
+            except FAILURES as error:
+                bad = explain_bad_row(
+                    session, error, paths,
+                    file_format=source.format, options=source.options, schema=frame.schema,
+                )  # fmt: skip
+                if bad is None:
+                    raise
+                raise bad from error
         self.files, self.files_left = intake.files, intake.left
 
     def _ingest_all(self) -> None:
@@ -370,7 +382,7 @@ class _Run:
     @contextmanager
     def _writing(self) -> Iterator[SparkSession]:
         """The stage in which Spark works, announced while its tasks get done."""
-        with self._stage("write"):
+        with self._stage("write"), spark_failures_as_ours():
             session = self._session()
             if self.announce is None:
                 yield session
