@@ -198,6 +198,8 @@ def _facts(report: PipelineReport, commits: list[Commit]) -> Iterator[tuple[str,
         yield "files written", f"{sum(commit.files_written for commit in commits)}, {Bytes(size)}"
     else:
         yield "commit", "nothing new"
+    if report.rejected:
+        yield "rejected", f"{quantity(report.rejected, 'row')}, listed in {report.rejects}"
     if report.clean is not None:
         yield "cleaned", f"{quantity(len(report.clean.deleted), 'file')}, {Bytes(report.clean.bytes_freed)}"
     if report.push is not None:

@@ -20,7 +20,7 @@ from urllib.parse import quote
 from holdfast.clock import SystemClock
 from holdfast.config.choices import Operation
 from holdfast.config.datasource import SourceWrite
-from holdfast.config.pipeline import Pipeline, load_pipeline
+from holdfast.config.pipeline import Pipeline, Rejects, load_pipeline
 from holdfast.config.write import WriteSettings
 from holdfast.errors import Conflict, HoldfastError
 from holdfast.host import SystemHost
@@ -36,6 +36,7 @@ from holdfast.jobs.ingested import (
 )
 from holdfast.jobs.pipeline_push import due_instant, push_table
 from holdfast.jobs.process import spark_session
+from holdfast.jobs.rejects import write_rejects
 from holdfast.jobs.reports import Announce, PipelineReport, PushReport
 from holdfast.jobs.source_files import SourceFile, matching_files, name_key_on_error
 from holdfast.jobs.spark_failures import spark_failures_as_ours
@@ -54,6 +55,8 @@ from holdfast.writes.origin import Origin
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+
+    from holdfast.engines.spark.bad_rows import TextFiles
 
 _ATTEMPTS = 5
 _LOOK_EVERY_MS = 500
@@ -165,6 +168,8 @@ class _Run:
     """Kept for the whole run, so that every commit is read once."""
     files: tuple[SourceFile, ...] = ()
     files_left: int = 0
+    rejected: int = 0
+    rejects: str = ""
     commits: list[Commit] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
@@ -185,6 +190,8 @@ class _Run:
                 files_left=self.files_left,
                 commit=self.commits[-1] if self.commits else None,
                 earlier=tuple(self.commits[:-1]),
+                rejected=self.rejected,
+                rejects=self.rejects,
                 clean=self._clean() if self.pipeline.clean and self.commits else None,
                 push=self._push(),
                 seconds=self.seconds,
@@ -234,7 +241,7 @@ class _Run:
         source = self.pipeline.source
         with self._writing() as session:
             # After the session: if Spark is not installed, that says what to install.
-            from holdfast.engines.spark.bad_rows import explain_bad_row
+            from holdfast.engines.spark.bad_rows import TextFiles, explain_bad_row
             from holdfast.engines.spark.inputs import FAILURES, file_frame, spark_path
 
             paths = [spark_path(file.uri) for file in intake.files]
@@ -247,21 +254,35 @@ class _Run:
                 ddl=source.schema,
                 is_partial=self.pipeline.destination.operation is Operation.DELETE,
             )
-
-            def origin(register: Register) -> Origin:
-                return files_origin(register, intake.files, intake.ingested, pipeline=self.pipeline.name)
-
-            try:
-                self._store(frame, origin)
-            except FAILURES as error:
-                bad = explain_bad_row(
-                    session, error, paths,
-                    file_format=source.format, options=source.options, schema=frame.schema,
-                )  # fmt: skip
-                if bad is None:
-                    raise
-                raise bad from error
+            text = TextFiles(paths, source.format, source.options, frame.schema)
+            if self.pipeline.rejects is not None:
+                self._store_fitting(session, text, intake, self.pipeline.rejects)
+            else:
+                try:
+                    self._store(frame, self._origin_of(intake))
+                except FAILURES as error:
+                    bad = explain_bad_row(session, error, text)
+                    if bad is None:
+                        raise
+                    raise bad from error
         self.files, self.files_left = intake.files, intake.left
+
+    def _store_fitting(
+        self, session: SparkSession, text: TextFiles, intake: _NewFiles, rejects: Rejects
+    ) -> None:
+        """Write the rows that fit. The others are listed before the commit that counts them is made."""
+        from holdfast.engines.spark.bad_rows import separate_bad_rows
+
+        with separate_bad_rows(session, text, at_most=rejects.max_rows) as (frame, bad):
+            place = write_rejects(rejects, self.pipeline.name, intake.files, bad) if bad else ""
+            self._store(frame, self._origin_of(intake, rejected=len(bad)))
+            self.rejected, self.rejects = len(bad), place
+
+    def _origin_of(self, intake: _NewFiles, *, rejected: int = 0) -> Callable[[Register], Origin]:
+        name = self.pipeline.name
+        return lambda register: files_origin(
+            register, intake.files, intake.ingested, pipeline=name, rejected=rejected
+        )
 
     def _ingest_all(self) -> None:
         source = self.pipeline.source
