@@ -245,7 +245,12 @@ def test_what_spark_fails_at_is_an_error_of_ours(spark, pipeline, inbox):
     deliver(inbox, "a.csv", (1, "paris", 1, 1.0))
 
     with pytest.raises(HoldfastError, match="Spark failed") as raised:
-        run_pipeline(pipeline(transform="SELECT raise_error('no such rate') AS x FROM source"), spark=spark)
+        run_pipeline(
+            pipeline(
+                transform="SELECT trip_id, city, ts, CAST(raise_error('no such rate') AS DOUBLE) AS fare FROM source"
+            ),
+            spark=spark,
+        )
 
     assert "no such rate" in raised.value.facts["cause"]
 
