@@ -186,6 +186,8 @@ def test_rejects_are_read_with_a_folder_relative_to_the_file(load, tmp_path):
             "only files of CSV and JSON have rows to reject",
         ),
         (TRIPS.replace("header: true", "mode: PERMISSIVE") + "rejects: {path: bad}\n", "option: mode"),
+        (TRIPS + "rejects: {path: lake/trips/bad}\n", "where the pipeline reads or writes"),
+        (TRIPS + "rejects: {path: data/trips}\n", "where the pipeline reads or writes"),
         (TRIPS + "rejects: {max_rows: 3}\n", "a key is missing"),
         (TRIPS + "rejects: {path: bad, rows: 3}\n", "unknown key"),
     ],

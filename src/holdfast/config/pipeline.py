@@ -1,6 +1,7 @@
 """Pipelines: source, transform, lake table, clean, gates and push, read once into typed values."""
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,7 @@ from holdfast.config.values import (
     without_none,
 )
 
+_GLOB = re.compile(r"[*?\[{]")
 CHANGED_FILES = ("refuse", "ignore", "ingest")
 
 _OPERATIONS = tuple(operation.value for operation in Operation if operation is not Operation.DELETE_PARTITION)
@@ -135,7 +137,7 @@ def parse_pipeline(
     )
     top.finish()
     if pipeline.rejects is not None:
-        _check_rejects(top, source)
+        _check_rejects(top, source, pipeline.destination, pipeline.rejects)
     return pipeline
 
 
@@ -192,7 +194,7 @@ def _rejects(part: Section) -> Rejects:
     )
 
 
-def _check_rejects(top: Section, source: Source) -> None:
+def _check_rejects(top: Section, source: Source, table: Destination, rejects: Rejects) -> None:
     """Only text has rows that do not fit; and how these are treated is said in one place."""
     if source.format.lower() not in ("csv", "json") or not source.path or source.stream:
         raise top.wrong(
@@ -202,6 +204,13 @@ def _check_rejects(top: Section, source: Source) -> None:
     taken = [name for name in source.options if name.lower() in ("mode", "columnnameofcorruptrecord")]
     if taken:
         raise top.wrong("rejects", "this option decides what becomes of bad rows", option=taken[0])
+    read = _GLOB.split(source.path, maxsplit=1)[0].rpartition("/")[0]
+    for folder in (table.path, read):
+        if f"{rejects.path.rstrip('/')}/".startswith(f"{folder.rstrip('/')}/"):
+            raise top.wrong(
+                "rejects", "the folder lies where the pipeline reads or writes",
+                path=rejects.path, folder=folder, hint="take one beside it",
+            )  # fmt: skip
 
 
 def _publication(part: Section) -> Publication:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from holdfast.config.pipeline import Rejects
 from holdfast.jobs.ingested import address_of
 from holdfast.jobs.source_files import SourceFile
+from holdfast.model.names import META_FOLDER
 from holdfast.storage.open import location_of, open_store
 
 
@@ -22,5 +23,8 @@ def write_rejects(
     digest = hashlib.sha256(json.dumps(seen).encode()).hexdigest()[:16]
     name = f"{pipeline}-{digest}.jsonl"
     store = open_store(location_of(rejects.path, rejects.storage_options))
+    # A run that was killed may have left its half; no other program should take the folder for a table.
+    store.sweep_leftovers()
     store.put(name, "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows).encode())
+    store.prune(META_FOLDER)
     return store.uri(name)
