@@ -204,7 +204,8 @@ def _check_rejects(top: Section, source: Source, table: Destination, rejects: Re
     taken = [name for name in source.options if name.lower() in ("mode", "columnnameofcorruptrecord")]
     if taken:
         raise top.wrong("rejects", "this option decides what becomes of bad rows", option=taken[0])
-    read = _GLOB.split(source.path, maxsplit=1)[0].rpartition("/")[0]
+    fixed = _GLOB.split(source.path, maxsplit=1)[0]
+    read = source.path if fixed == source.path else fixed.rpartition("/")[0]
     for folder in (table.path, read):
         if f"{rejects.path.rstrip('/')}/".startswith(f"{folder.rstrip('/')}/"):
             raise top.wrong(
