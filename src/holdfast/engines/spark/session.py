@@ -17,6 +17,8 @@ from holdfast.engines.spark.java import require_java
 from holdfast.host import descendants
 
 _WORKER_PYTHON = "PYSPARK_PYTHON"
+_GATEWAY = b"pyspark-shell"
+"""What PySpark calls the program that it launches, in all of its processes."""
 _DEFAULT_HEAP = 1 << 30
 _LISTING_TASKS, _LISTING_TASKS_DEFAULT = "spark.sql.sources.parallelPartitionDiscovery.parallelism", "10000"
 _LISTING_TASKS_PER_CORE = 4
@@ -95,13 +97,23 @@ def _end_jvm_on_failure() -> Iterator[None]:
     try:
         yield
     except BaseException:
-        launched = [each for each in descendants(os.getpid()) if each not in before]
+        later = [each for each in descendants(os.getpid()) if each not in before]
+        launched = [each for each in later if _is_launched_by_spark(each)]
         for process in launched:
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
         if launched:
             end_local_jvm()
         raise
+
+
+def _is_launched_by_spark(process: int) -> bool:
+    """Whether it is the script or the JVM of a session; the program may have started others meanwhile."""
+    try:
+        with open(f"/proc/{process}/cmdline", "rb") as file:
+            return _GATEWAY in file.read()
+    except OSError:
+        return False
 
 
 def heap_bytes(session: SparkSession) -> int:
