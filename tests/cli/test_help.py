@@ -120,3 +120,10 @@ def test_the_words_of_hudi_cli_are_other_names(run, table, times):
 
     assert ours.exit_code == 0
     assert run("commit", "showfiles", table, "--commit", times[0]).stdout == ours.stdout
+
+
+def test_a_slip_of_a_command_is_not_taken_for_a_path(run, table):
+    result = run("commits", "showfile", table)
+
+    assert result.exit_code == 2
+    assert "No such command 'showfile'" in result.stderr

@@ -1,5 +1,6 @@
 """Arguments that several commands share, and the table they name."""
 
+import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
@@ -25,9 +26,14 @@ class ShownByDefault(click.Group):
     """A group that shows something: `holdfast timeline PATH` is `holdfast timeline show PATH`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
+        if args and args[0] not in (*self.commands, *ctx.help_option_names) and not self._is_slip(args):
             args = ["show", *args]
         return super().parse_args(ctx, args)
+
+    def _is_slip(self, args: list[str]) -> bool:
+        """Whether the first word is a command misspelled, as something stands after it that may be the path."""
+        has_path = any(not word.startswith("-") for word in args[1:2])
+        return has_path and bool(difflib.get_close_matches(args[0], self.commands, n=1, cutoff=0.7))
 
 
 def wide_option(function: Function) -> Function:
