@@ -31,7 +31,7 @@ class ShownByDefault(click.Group):
         return super().parse_args(ctx, args)
 
     def _is_slip(self, args: list[str]) -> bool:
-        """Whether the first word is a command misspelled, as something stands after it that may be the path."""
+        """Whether the first word is a command misspelled: what comes after it may be the path."""
         has_path = any(not word.startswith("-") for word in args[1:2])
         return has_path and bool(difflib.get_close_matches(args[0], self.commands, n=1, cutoff=0.7))
 
