@@ -44,6 +44,7 @@ from trips import at_fare, deliver, trips, withdraw
 import holdfast
 from holdfast.cli.main import cli
 from holdfast.engines.spark.session import local_session
+from holdfast.errors import HoldfastError
 
 SERVE = [*COMMAND, "serve", "--config", "serve.yaml"]
 MONDAY, WEDNESDAY = 120_000, 240_000
@@ -66,7 +67,7 @@ def main(home: Path) -> int:
             story.stop_at_a_gate()
             story.take_back_a_bad_publish()
         story.ask_other_engines()
-    except CommandFailed as failure:
+    except (CommandFailed, HoldfastError, OSError, SystemExit) as failure:
         console.print(f"   [red]✗ {escape(str(failure))}[/]", soft_wrap=True)
         story.claims.append(False)
     finally:
