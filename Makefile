@@ -1,5 +1,6 @@
-# make run    the end-to-end story         make test      a sample of every kind of test, in minutes
-# make quick  the fastest tests            make test-all  everything; make bench: speed, as ratios
+# make run    the story, in a minute       make test      a sample of every kind of test, in minutes
+# make tour   the long story               make test-all  everything; make bench: speed, as ratios
+# make quick  the fastest tests            make dist      the packages, built and checked
 
 PYTHON ?= python3
 VENV := .venv
@@ -8,10 +9,14 @@ READY := $(VENV)/.ready
 MATRIX := lowest oldest default spark41 spark42 newest
 PARALLEL := --numprocesses=logical --maxprocesses=4
 
-.PHONY: run test quick test-whole test-all test-deep test-faults test-damage test-fuzz explore test-matrix test-zookeeper zookeeper test-avro avro chaos push-chaos interop interop-jars fixtures hudi-options option-pages lint bench bench-growth bench-peers lock preflight clean
+.PHONY: run tour test quick test-whole test-all test-deep test-faults test-damage test-fuzz explore test-matrix test-zookeeper zookeeper test-avro avro chaos push-chaos interop interop-jars fixtures hudi-options option-pages docs dist lint bench bench-growth bench-peers lock preflight clean
 
 run: preflight $(READY)
 	@$(BIN)/python examples/story.py
+
+# The long story, with all that the commands print; two minutes.
+tour: preflight $(READY)
+	@$(BIN)/python examples/tour.py
 
 # A sample of everything, Spark and the crash matrix included: about eight minutes. tests/tiers.toml says what it takes.
 # Spark takes all cores by itself, so its tests come after the others, which share them.
@@ -135,11 +140,26 @@ bench-growth: preflight $(READY)
 bench-peers: preflight .venvs/peers/.ready
 	PYSPARK_PYTHON=$(CURDIR)/.venvs/peers/bin/python .venvs/peers/bin/python -m bench.peers $(PEERS)
 
+# The documentation as a site, in build/site; a link that leads nowhere fails.
+docs: $(READY)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# The wheel and the source distribution, what an index would say of them, and the README's example run by
+# nothing but the wheel and what it asks for.
+dist: $(READY)
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venvs/wheel
+	$(BIN)/uv pip install --quiet --python .venvs/wheel/bin/python --constraint requirements.lock dist/*.whl
+	cd $$(mktemp -d) && $(CURDIR)/.venvs/wheel/bin/python $(CURDIR)/tests/docs/readme_example.py $(CURDIR)/README.md
+
 # Writes all locks anew: exact versions with hashes, no index lines.
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-header --no-emit-index-url --extra spark pyproject.toml
+GROUPS := --group pyproject.toml:bench --group pyproject.toml:docs --group pyproject.toml:dev
 lock: $(READY)
-	$(COMPILE) --extra server --extra bench --extra dev requirements.in -o requirements.lock
+	$(COMPILE) --extra server $(GROUPS) requirements.in -o requirements.lock
 	$(foreach name,$(filter-out lowest,$(MATRIX)) peers,$(COMPILE) --upgrade-package pyspark tests/matrix/$(name).in -o tests/matrix/$(name).lock &&) true
 	$(COMPILE) --extra server --extra zookeeper --resolution lowest-direct tests/matrix/lowest.in -o tests/matrix/lowest.lock
 

@@ -1,314 +1,255 @@
-"""The story of one table, told by running it: files, a pipeline, a served snapshot, and every way back.
+"""Holdfast in a minute, by running it: five beats, and every claim is checked.
 
-`make run` runs this. Everything is real: the commands that are shown are run,
-Spark writes the table, a run is killed in the middle of its write, a service
-answers queries, and Apache Hudi's Rust reader is asked for its opinion.
+`make run` runs this. The commands that are shown are run, Spark writes the
+table, a run is killed in the middle of its write, a service answers queries,
+and other engines read the result. A claim that does not hold is marked red,
+and the story ends with 1. `make tour` is the long story, with all output.
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import shlex
-import shutil
-import signal
-import socket
-import subprocess
 import sys
 import time
-import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 from hudi import HudiTableBuilder
 from rich.console import Console
-from rich.panel import Panel
+from rich.markup import escape
 from rich.table import Table as Grid
+from stage import (
+    COMMAND,
+    LAKE,
+    ROOT,
+    Figures,
+    Ports,
+    data_files,
+    figures,
+    kill_a_run_while_it_writes,
+    later,
+    served_figures,
+    service,
+    set_stage,
+    table_figures,
+    wait_until_served,
+)
 from trips import at_fare, deliver, trips, withdraw
 
 import holdfast
 from holdfast.cli.main import cli
 from holdfast.engines.spark.session import local_session
+from holdfast.errors import HoldfastError
 
-ROOT = Path(__file__).resolve().parent.parent
-HOME = Path(sys.argv[1]).resolve() if sys.argv[1:] else ROOT / "build" / "story"
-LAKE = "lake/trips"
-CONTROLLER, BROKER = 9000, 8099
-COMMAND = [sys.executable, "-m", "holdfast"]
-BY_CITY = (
-    "SELECT city, count(*) AS trips, round(sum(fare), 2) AS fares FROM trips GROUP BY city ORDER BY city"
-)
+SERVE = [*COMMAND, "serve", "--config", "serve.yaml"]
+MONDAY, WEDNESDAY = 120_000, 240_000
 
-INGEST = """\
-name: trips
-source: {format: csv, path: inbox/*.csv, options: {header: true}}
-transform: SELECT trip_id, city, ts, km, fare FROM source WHERE km > 0
-table: {path: lake/trips, record_key: trip_id, partition_by: city, ordering: ts, operation: upsert}
-"""
-PUSH = """\
-push:
-  table: trips
-  controller: http://127.0.0.1:CONTROLLER
-  create: true
-  gates:
-    - min_rows: 1000
-    - not_null: fare
-    - sql: {name: no negative fare, query: SELECT min(fare) >= 0 FROM snapshot}
-"""
-SERVE = """\
-controller: {port: CONTROLLER}
-broker: {port: BROKER}
-store: sqlite:///served/push.db
-deep_store: served/segments
-"""
-
-console = Console(highlight=False, width=None if sys.stdout.isatty() else 100)
+console = Console(highlight=False, width=None if sys.stdout.isatty() else 80)
 
 
-def main() -> None:
+def main(home: Path) -> int:
     began = time.monotonic()
-    shutil.rmtree(HOME, ignore_errors=True)
-    HOME.mkdir(parents=True)
-    os.chdir(HOME)
-    ports = settle()
-    console.print(
-        Panel.fit("[bold]Holdfast[/]  lakehouse tables that you can always take back", style="cyan")
-    )
-    with console.status("starting Spark on this machine ..."):
+    ports = set_stage(home)
+    story = Story(ports)
+    console.print("[bold]Holdfast[/]: lakehouse tables that you can always take back.")
+    console.print("Everything below runs on this machine now, and each ✓ is checked.", style="dim")
+    with console.status("starting Spark ..."):
         spark = local_session("holdfast-story")
-
-    chapter("Trips arrive as files, and a pipeline writes them into a table")
-    monday = trips(0, 120_000, day=0)
-    deliver(Path("inbox"), "monday", monday)
-    run("holdfast run ingest.yaml")
-
-    chapter("Tuesday corrects some of them and brings more; only the new files are read")
-    tuesday = pa.concat_tables([at_fare(monday.slice(110_000), 9.9), trips(120_000, 20_000, day=1)])
-    deliver(Path("inbox"), "tuesday", later(tuesday))
-    run("holdfast run ingest.yaml")
-    look("the second commit updated 10,000 trips and added 20,000")
-
-    chapter("Wednesday's run is killed in the middle of its write")
-    deliver(Path("inbox"), "wednesday", trips(140_000, 400_000, day=2))
-    kill_a_run_while_it_writes()
-    run(f"holdfast timeline show {LAKE}")
-    look("the last instant is not completed, so no reader sees anything of it")
-    assert rows() == 140_000
-
-    chapter("The next run removes what the dead one left, and takes in every file once")
-    run("holdfast run ingest.yaml")
-    assert rows() == 540_000
-
-    with service(ports):
-        chapter("The table is served: gates look at a snapshot before queries see it")
-        run("holdfast run publish.yaml")
-        look("there was nothing new to write, so the newest commit was pushed")
-        query(ports)
-
-        chapter("A bad batch: a gate stops it")
-        deliver(Path("inbox"), "thursday", later(at_fare(trips(0, 3_000, day=3), -1.0)))
-        run("holdfast run publish.yaml", exits=3)
-        look("queries still see the snapshot from before; the commit can go, too")
-        run(f"holdfast undo {LAKE} --yes")
-        withdraw(Path("inbox"), "thursday")
-
-        chapter("A batch that passes the gates and is wrong all the same: taken back in one call")
-        doubled = trips(0, 30_000, day=4)
-        deliver(Path("inbox"), "friday", at_fare(doubled, pc.multiply(doubled["fare"], 10.0)))
-        run("holdfast run publish.yaml")
-        query(ports)
-        run(f"holdfast push revert trips --controller {ports.controller_url} --yes")
-        query(ports)
-        run(f"holdfast push snapshots trips --controller {ports.controller_url}")
-        look("what was reverted stays for a day, should the revert be wrong")
-
-        chapter("Far back: a savepoint, two bad days, and a restore that takes the served rows along")
-        run(f"holdfast undo {LAKE} --yes")
-        withdraw(Path("inbox"), "friday")
-        run(f"holdfast savepoint create {LAKE} --user story --comments 'before the import'")
-        kept = holdfast.open_table(LAKE).savepoints()[-1].instant
-        for day, name, pipeline in ((5, "saturday", "ingest.yaml"), (6, "sunday", "publish.yaml")):
-            deliver(Path("inbox"), name, trips(0, 60_000, day=day, seed=1))
-            run(f"holdfast run {pipeline}")
-        run(f"holdfast restore {LAKE} --to {kept} --with-pushes --yes")
-        for day in ("saturday", "sunday"):
-            withdraw(Path("inbox"), day)
-        query(ports)
-        assert rows() == 540_000
-
-    chapter("Old versions go when nobody needs them, and each says why")
-    run(f"holdfast savepoint delete {LAKE} --commit {kept} --yes")
-    run(f"holdfast cleans run {LAKE} --hoodie-conf hoodie.clean.commits.retained=1 --explain --yes")
-    run(f"holdfast verify {LAKE}")
-
-    chapter("A second opinion: Apache Hudi's own Rust reader")
-    seen = pa.Table.from_batches(HudiTableBuilder.from_base_uri(str(HOME / LAKE)).build().read()).num_rows
-    console.print(f"hudi-rs opens the same folder and counts {seen:,} trips")
-    assert seen == rows() == 540_000
-    spark.stop()
-    farewell(ports, time.monotonic() - began)
-
-
-class Ports:
-    """Where the service listens: the usual ports, or free ones if somebody has these."""
-
-    def __init__(self) -> None:
-        self.controller, self.broker = free_port(CONTROLLER), free_port(BROKER)
-
-    @property
-    def controller_url(self) -> str:
-        return f"http://127.0.0.1:{self.controller}"
-
-    @property
-    def broker_url(self) -> str:
-        return f"http://127.0.0.1:{self.broker}"
-
-    def fill(self, text: str) -> str:
-        return text.replace("CONTROLLER", str(self.controller)).replace("BROKER", str(self.broker))
-
-
-def settle() -> Ports:
-    """Write the files that the story runs, and that stay for whoever goes on from here."""
-    ports = Ports()
-    Path("ingest.yaml").write_text(INGEST)
-    Path("publish.yaml").write_text(INGEST + ports.fill(PUSH))
-    Path("serve.yaml").write_text(ports.fill(SERVE))
-    return ports
-
-
-def free_port(wanted: int) -> int:
-    for port in (wanted, 0):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return int(probe.getsockname()[1])
-    raise SystemExit("there is no free port on 127.0.0.1")
-
-
-def chapter(title: str) -> None:
-    global _chapters
-    _chapters += 1
-    console.print()
-    console.rule(f"[bold]{_chapters}  {title}", align="left", style="dim")
-
-
-_chapters = 0
-
-
-def run(command: str, *, exits: int = 0) -> None:
-    """Run a command as a user would, in this process, which has Spark running."""
-    console.print(f"\n[bold green]$[/] [bold]{command}[/]")
-    sys.stdout.flush()
     try:
-        cli.main(shlex.split(command)[1:])
-    except SystemExit as ended:
-        if ended.code != exits:
-            raise SystemExit(f"{command} exited {ended.code}, not {exits}") from None
-    if exits:
-        console.print(f"exit code {exits}", style="dim")
-
-
-def look(text: str) -> None:
-    console.print(f"[cyan]►[/] {text}")
-
-
-def query(ports: Ports) -> None:
-    run(f"holdfast query {shlex.quote(BY_CITY)} --broker {ports.broker_url}")
-
-
-def rows() -> int:
-    return holdfast.open_table(LAKE).to_arrow(columns=["trip_id"]).num_rows
-
-
-def later(rows: pa.Table) -> pa.Table:
-    """The same trips, reported a week later, so that they count."""
-    return rows.set_column(rows.column_names.index("ts"), "ts", pc.add(rows["ts"], 7 * 86_400))
-
-
-@contextlib.contextmanager
-def service(ports: Ports) -> Iterator[None]:
-    """`holdfast serve` in a process of its own, until the block ends."""
-    console.print("\n[bold green]$[/] [bold]holdfast serve --config serve.yaml &[/]")
-    with open("serve.log", "wb") as log:
-        process = subprocess.Popen(
-            [*COMMAND, "serve", "--config", "serve.yaml"], stdout=log, stderr=subprocess.STDOUT
-        )
-    try:
-        wait_for(ports.controller_url, process)
-        wait_for(ports.broker_url, process)
-        yield
+        story.load()
+        story.kill_and_recover()
+        with service(ports, SERVE):
+            story.stop_at_a_gate()
+            story.take_back_a_bad_publish()
+        story.ask_other_engines()
+    except (CommandFailed, HoldfastError, OSError, SystemExit) as failure:
+        console.print(f"   [red]✗ {escape(str(failure))}[/]", soft_wrap=True)
+        story.claims.append(False)
     finally:
-        process.terminate()
-        process.wait(30)
+        spark.stop()
+    return farewell(ports, story.claims, time.monotonic() - began)
 
 
-def wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
-    while process.poll() is None:
-        with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/health"):
-            return
-        time.sleep(0.05)
-    raise SystemExit("the service did not start; see serve.log")
+class CommandFailed(Exception):
+    """A command did not end as it should; the rest would make no sense."""
 
 
-def kill_a_run_while_it_writes() -> None:
-    """Start another process on the same files, wait for its first data files, and kill it."""
-    console.print("\n[bold green]$[/] [bold]holdfast run ingest.yaml &[/]")
-    finished = data_files()
-    with console.status("another process begins a large write ..."), open("killed.log", "wb") as log:
-        process = subprocess.Popen(
-            [*COMMAND, "run", "ingest.yaml"], stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+class Story:
+    def __init__(self, ports: Ports) -> None:
+        self.claims: list[bool] = []
+        self._ports = ports
+        self._monday = trips(0, MONDAY, day=0)
+        self._wednesday = trips(MONDAY, WEDNESDAY, day=2)
+        self._good: Figures = figures(pa.concat_tables([self._monday, self._wednesday]))
+        """What everything must say from the second beat on."""
+
+    def load(self) -> None:
+        self._begin(1, "Files become a table")
+        deliver(Path("inbox"), "monday", self._monday)
+        self._run("holdfast run ingest.yaml")
+        self._claim(
+            f"4 CSV files are the table {LAKE}: {MONDAY:,} trips, the same fares",
+            found=table_figures(), expected=figures(self._monday),
+        )  # fmt: skip
+        self._run("holdfast run ingest.yaml")
+        commits = len(holdfast.open_table(LAKE).timeline())
+        self._claim("run again, it finds nothing new: still one commit", found=commits, expected=1)
+
+    def kill_and_recover(self) -> None:
+        self._begin(2, "A run is killed in the middle of its write")
+        deliver(Path("inbox"), "wednesday", self._wednesday)
+        self._show("holdfast run ingest.yaml &   # killed with SIGKILL")
+        left = kill_a_run_while_it_writes(lambda: console.status("another process writes ..."))
+        unfinished = [one for one in holdfast.open_table(LAKE).timeline() if not one.is_completed]
+        self._claim(
+            f"it leaves {len(left)} data files and an unfinished instant",
+            found=len(unfinished), expected=1,
+        )  # fmt: skip
+        self._claim("readers see nothing of it", found=table_figures(), expected=figures(self._monday))
+        self._run("holdfast run ingest.yaml")
+        self._claim("the next run removes its files", found=left & data_files(), expected=set())
+        self._claim(
+            f"and takes in every trip once: {MONDAY + WEDNESDAY:,}",
+            found=(table_figures(), distinct_trips()), expected=(self._good, MONDAY + WEDNESDAY),
+        )  # fmt: skip
+
+    def stop_at_a_gate(self) -> None:
+        self._begin(3, "A gate stops a bad batch")
+        self._show("holdfast serve --config serve.yaml &")
+        self._run("holdfast run publish.yaml")
+        self._claim(
+            f"the table is served: queries count {MONDAY + WEDNESDAY:,} trips",
+            found=served_figures(self._ports), expected=self._good,
+        )  # fmt: skip
+        negative = later(at_fare(self._monday.slice(0, 3_000), -1.0))
+        deliver(Path("inbox"), "thursday", negative)
+        said = self._run("holdfast run publish.yaml", exits=3)
+        self._claim(
+            "the gate 'no negative fare' stops 3,000 fares of -1.00 (exit code 3)",
+            found="gate: no negative fare" in said, expected=True,
+        )  # fmt: skip
+        self._claim("queries see no row of it", found=served_figures(self._ports), expected=self._good)
+        self._take_back("thursday")
+
+    def take_back_a_bad_publish(self) -> None:
+        self._begin(4, "A bad publish passes the gates, and is taken back in one call")
+        mistaken = later(at_fare(self._monday, pc.multiply(self._monday["fare"], 10.0)))
+        bad = figures(pa.concat_tables([mistaken, self._wednesday]))
+        deliver(Path("inbox"), "friday", mistaken)
+        before = served_figures(self._ports)
+        self._run("holdfast run publish.yaml   # Monday's fares, ten times too high")
+        published = served_figures(self._ports)
+        self._run(f"holdfast push revert trips --yes{self._ports.controller_option}")
+        reverted, took_s = wait_until_served(self._ports, self._good)
+        console.print(grid_of_fares({"before": before, "bad publish": published, "reverted": reverted}))
+        self._claim("queries saw all of the bad publish at once", found=published, expected=bad)
+        self._claim(
+            f"and all of the good figures again, {1000 * took_s:.0f} ms after the revert",
+            found=reverted, expected=self._good,
+        )  # fmt: skip
+        self._take_back("friday")
+
+    def ask_other_engines(self) -> None:
+        self._begin(5, "Other engines agree")
+        hudi = HudiTableBuilder.from_base_uri(str(Path(LAKE).resolve())).build()
+        read = pa.Table.from_batches(hudi.read()).select(["city", "fare"])
+        self._claim(
+            "Apache Hudi's Rust reader finds the same trips and fares",
+            found=figures(read),
+            expected=self._good,
         )
-        while data_files() < finished + 2:
-            if process.poll() is not None:
-                raise SystemExit("the run ended before it could be killed; see killed.log")
-            time.sleep(0.005)
-        kill_session(process.pid)
-        process.wait()
-    left = data_files() - finished
-    console.print(f"killed with SIGKILL; it left [red]{left} data files[/] and an unfinished instant")
+        files = [str(Path(LAKE) / one.base_file_relative_path()) for one in hudi.get_file_slices()]
+        self._claim("and DuckDB in the files", found=duckdb_figures(files), expected=self._good)
+
+    # How it is told
+
+    def _begin(self, number: int, title: str) -> None:
+        console.print(f"\n[bold cyan]{number}  {title}[/]")
+
+    def _show(self, command: str) -> None:
+        words, hash_sign, comment = command.partition("   #")
+        console.print(f"   [dim]$[/] [bold]{words}[/][dim]{hash_sign}{comment}[/]", soft_wrap=True)
+        sys.stdout.flush()
+
+    def _run(self, command: str, *, exits: int = 0) -> str:
+        """Run a command as a user would, in this process, which has Spark running. What it printed."""
+        self._show(command)
+        printed, code = io.StringIO(), 0
+        with (
+            console.status("..."),
+            contextlib.redirect_stdout(printed),
+            contextlib.redirect_stderr(printed),
+        ):
+            try:
+                cli.main(shlex.split(command, comments=True)[1:])
+            except SystemExit as ended:
+                code = int(ended.code or 0)
+        if code != exits:
+            raise CommandFailed(f"exit code {code} instead of {exits}: {printed.getvalue().strip()}")
+        return printed.getvalue()
+
+    def _take_back(self, day: str) -> None:
+        """Undo the newest commit, and take the files that made it out of the inbox."""
+        self._run(f"holdfast undo {LAKE} --yes")
+        withdraw(Path("inbox"), day)
+        self._claim(
+            f"{day.title()}'s commit is gone from the table, too", found=table_figures(), expected=self._good
+        )
+
+    def _claim(self, text: str, *, found: object, expected: object) -> None:
+        holds = found == expected
+        self.claims.append(holds)
+        mark = "[green]✓[/]" if holds else "[red]✗[/]"
+        console.print(
+            f"   {mark} {escape(text)}" if holds else f"   {mark} [red]{escape(text)}[/]", soft_wrap=True
+        )
+        if not holds:
+            console.print(f"     [red]expected {escape(str(expected))}[/]", soft_wrap=True)
+            console.print(f"     [red]found    {escape(str(found))}[/]", soft_wrap=True)
 
 
-def data_files() -> int:
-    return len(list(Path(LAKE).glob("*/*.parquet")))
+def distinct_trips() -> int:
+    identifiers = holdfast.open_table(LAKE).to_arrow(columns=["trip_id"])["trip_id"]
+    return int(pc.count_distinct(identifiers).as_py())
 
 
-def kill_session(session: int) -> None:
-    """Kill the process and everything it started: the JVM and its Python workers."""
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(ProcessLookupError):
-                if os.getsid(int(entry.name)) == session:
-                    os.kill(int(entry.name), signal.SIGKILL)
+def duckdb_figures(files: list[str]) -> Figures:
+    query = "SELECT city, count(*), round(sum(fare), 2) FROM read_parquet($files) GROUP BY city ORDER BY city"
+    found = duckdb.execute(query, {"files": files}).fetchall()
+    return {city: (count, fares) for city, count, fares in found}
 
 
-def farewell(ports: Ports, seconds: float) -> None:
-    here = os.path.relpath(HOME, ROOT)
-    command = os.path.relpath(Path(sys.executable).with_name("holdfast"), HOME)
-    grid = Grid(box=None, padding=(0, 2), show_header=False)
-    for what, how in (
-        ("the table, a real Apache Hudi table", f"{here}/{LAKE}"),
-        ("the pipeline files", f"{here}/ingest.yaml, publish.yaml"),
-        ("the service and its data", f"{here}/serve.yaml, served/"),
-    ):
-        grid.add_row(what, how)
+def grid_of_fares(columns: dict[str, Figures]) -> Grid:
+    grid = Grid(box=None, padding=(0, 0, 0, 3), header_style="dim")
+    grid.add_column("fares of", min_width=12)
+    for name in columns:
+        grid.add_column(name, justify="right", style="red" if name == "bad publish" else "")
+    for city in next(iter(columns.values())):
+        grid.add_row(city, *(f"{found[city][1]:,.2f}" for found in columns.values()))
+    return grid
+
+
+def farewell(ports: Ports, claims: list[bool], seconds: float) -> int:
+    held = sum(claims)
     console.print()
-    console.print(Panel.fit(grid, title=f"everything held, in {seconds:.0f} s", style="green"))
-    console.print(f"Go on from here:  [bold]cd {here}[/]")
-    at_controller = "" if ports.controller == CONTROLLER else f" --controller {ports.controller_url}"
-    at_broker = "" if ports.broker == BROKER else f" --broker {ports.broker_url}"
-    for further in (
-        f"timeline show {LAKE}",
-        f"show {LAKE}",
-        "serve --config serve.yaml",
-        f'query "{BY_CITY}"{at_broker}',
-        f"push snapshots trips{at_controller}",
-    ):
-        console.print(f"  {command} {further}", style="dim", soft_wrap=True)
+    if held < len(claims):
+        console.print(
+            f"[bold red]✗ {len(claims) - held} of {len(claims)} claims did not hold[/], {seconds:.0f} s"
+        )
+        return 1
+    command, table = (
+        os.path.relpath(path, ROOT)
+        for path in (Path(sys.executable).with_name("holdfast"), Path(LAKE).resolve())
+    )
+    console.print(f"[bold green]✓ All {held} claims held[/], in {seconds:.0f} s. To go on:")
+    console.print(f"   {command} timeline {table}\n   make tour", soft_wrap=True)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(Path(sys.argv[1]).resolve() if sys.argv[1:] else ROOT / "build" / "story"))

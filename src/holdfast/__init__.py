@@ -3,6 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from holdfast import errors as errors  # `holdfast.errors` without an import of its own
+
 if TYPE_CHECKING:
     from holdfast.dropin import write as write
     from holdfast.lake import Table, create_table, open_table, table_exists
@@ -72,4 +74,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*__all__, "errors"])

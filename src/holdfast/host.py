@@ -136,3 +136,17 @@ def _start_ticks(pid: int) -> str | None:
     # The command name is in parentheses and may contain anything, so count from its end.
     fields = stat.rpartition(")")[2].split()
     return None if fields[0] in "ZX" else fields[19]
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes that a process has started, and those that these have; none if nobody can tell."""
+    parents: dict[int, int] = {}
+    with suppress(OSError):
+        for name in os.listdir("/proc"):
+            if name.isdigit():
+                with suppress(OSError), open(f"/proc/{name}/stat", encoding="latin-1") as file:
+                    parents[int(name)] = int(file.read().rpartition(")")[2].split()[1])
+    found = [pid]
+    for each in found:
+        found += [child for child, parent in parents.items() if parent == each]
+    return found[1:]

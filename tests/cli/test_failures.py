@@ -1,5 +1,6 @@
 """Exit codes and the one line on standard error."""
 
+import json
 import os
 import shlex
 import signal
@@ -71,9 +72,37 @@ def _fails_with(result, code, text):
     return True
 
 
-@pytest.mark.parametrize("as_json", [[], ["--json"]])
-def test_an_unknown_table_is_one_line_and_code_2(run, tmp_path, as_json):
-    assert _fails_with(run("timeline", "show", tmp_path / "none", *as_json), 2, "there is no table here")
+def test_an_unknown_table_is_one_line_and_code_2(run, tmp_path):
+    assert _fails_with(run("timeline", "show", tmp_path / "none"), 2, "there is no table here")
+
+
+def test_programs_get_the_error_as_a_document(run, tmp_path):
+    path = tmp_path / "none"
+
+    result = run("timeline", "show", path, "--json")
+
+    assert result.exit_code == 2
+    assert json.loads(result.stdout) == {
+        "error": {
+            "kind": "TableNotFound",
+            "message": "there is no table here",
+            "facts": {"path": str(path)},
+            "hint": "check the path, or create the table first",
+            "exit_code": 2,
+        }
+    }
+    assert result.stderr.startswith("holdfast: there is no table here")
+
+
+def test_programs_get_wrong_usage_as_a_document_too(run):
+    error = json.loads(run("timeline", "show", "--nonsense", "--json").stdout)["error"]
+
+    assert (error["kind"], error["exit_code"]) == ("WrongUsage", 2)
+    assert "--nonsense" in error["message"]
+
+
+def test_a_document_is_not_asked_for_by_a_value(run, tmp_path):
+    assert run("show", "--", "--json").stdout == ""
 
 
 @pytest.mark.parametrize(
@@ -136,7 +165,7 @@ def test_a_commit_whose_statistics_make_no_sense_has_code_5(run, table, times):
     assert _fails_with(run("commits", "show", table), 5, f"file: .hoodie/{times[-1]}.commit")
 
 
-@pytest.mark.parametrize("arguments", [[], ["--json"], ["--to", "rows.csv"]])
+@pytest.mark.parametrize("arguments", [[], ["--to", "rows.csv"]])
 def test_a_truncated_data_file_has_code_5_and_leaves_no_output(
     run, table, truncated, arguments, tmp_path, monkeypatch
 ):

@@ -287,7 +287,7 @@ def test_a_document_is_never_mixed_with_a_question(run, table, times):
     ):
         result = run(*words, "--json")
 
-        assert (result.exit_code, result.stdout) == (2, "")
+        assert (result.exit_code, list(json.loads(result.stdout))) == (2, ["error"])
         assert "--json does not ask" in result.stderr
 
 
@@ -305,3 +305,44 @@ def test_a_python_caller_has_the_same_verbs(table, times, trips):
     lake.delete_savepoint(kept.instant)
     assert lake.rollback(times[0]).rolled_back == times[0]
     assert (lake.files(), lake.savepoints(), lake.heartbeats()) == ([], [], [])
+
+
+@pytest.mark.parametrize("command", ["restore", "undo"])
+@pytest.mark.parametrize("name", ["before the import", "latest-savepoint"])
+def test_a_savepoint_is_named_by_its_comment_or_as_the_latest(run, table, trips, times, command, name):
+    lake = holdfast.open_table(str(table))
+    lake.savepoint(comment="before the import")
+    lake.upsert(trips(20, 2))
+
+    result = run(command, table, "--to", name, "--yes")
+
+    assert result.exit_code == 0, result.stderr
+    assert f"restored the table to {times[-1]}" in result.stdout
+    assert holdfast.open_table(str(table)).to_arrow().num_rows == 16
+
+
+def test_a_comment_of_several_savepoints_names_none(run, table, trips, times):
+    lake = holdfast.open_table(str(table))
+    lake.savepoint(times[0], comment="nightly")
+    lake.savepoint(times[1], comment="nightly")
+
+    result = run("restore", table, "--to", "nightly", "--yes")
+
+    assert result.exit_code == 2
+    assert "several savepoints have this comment" in result.stderr
+    assert f"{times[0]}, {times[1]}" in result.stderr
+
+
+def test_without_a_savepoint_the_latest_is_not_guessed(run, table):
+    result = run("undo", table, "--to", "latest-savepoint", "--yes")
+
+    assert result.exit_code == 2
+    assert "the table has no savepoint" in result.stderr
+    assert len(holdfast.open_table(str(table)).timeline()) == 2
+
+
+def test_a_savepoint_is_deleted_by_its_comment(run, table):
+    holdfast.open_table(str(table)).savepoint(comment="nightly")
+
+    assert run("savepoints", "delete", table, "--commit", "nightly", "--yes").exit_code == 0
+    assert holdfast.open_table(str(table)).savepoints() == []

@@ -18,6 +18,8 @@ WITHOUT_PATH = ("run", "serve", "push", "query")
 
 def _commands(group=cli, words=()):
     for name, command in group.commands.items():
+        if command.hidden:
+            continue
         if isinstance(command, click.Group):
             yield from _commands(command, (*words, name))
         else:
@@ -103,3 +105,25 @@ def test_on_a_terminal_nothing_of_an_instant_is_cut_off(table, times):
 
     assert all(time in shown for time in times)
     assert "\x1b[32mCOMPLETED" in shown
+
+
+@pytest.mark.parametrize("group", ["timeline", "commits", "rollbacks", "cleans", "savepoints", "heartbeats"])
+def test_a_group_of_things_shows_them(run, table, group):
+    shown = run(group, table)
+
+    assert shown.exit_code == 0
+    assert shown.stdout == run(group, "show", table).stdout
+
+
+def test_the_words_of_hudi_cli_are_other_names(run, table, times):
+    ours = run("commits", "showfiles", table, "--commit", times[0])
+
+    assert ours.exit_code == 0
+    assert run("commit", "showfiles", table, "--commit", times[0]).stdout == ours.stdout
+
+
+def test_a_slip_of_a_command_is_not_taken_for_a_path(run, table):
+    result = run("commits", "showfile", table)
+
+    assert result.exit_code == 2
+    assert "No such command 'showfile'" in result.stderr

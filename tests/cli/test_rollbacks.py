@@ -74,7 +74,7 @@ def test_a_script_says_yes_and_reads_a_document(run, table, failed_write):
 def test_a_document_is_never_mixed_with_a_question(run, table, failed_write):
     result = run("rollbacks", "run", table, "--json")
 
-    assert (result.exit_code, result.stdout) == (2, "")
+    assert (result.exit_code, list(json.loads(result.stdout))) == (2, ["error"])
     assert "--json does not ask" in result.stderr
 
 

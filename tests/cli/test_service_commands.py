@@ -13,6 +13,8 @@ import pytest
 
 from harness.certificates import make_certificate
 from harness.push_client import Client, basic, make_table
+from harness.screens import broken_identifiers, show_on_screen
+from holdfast.cli.layout import width_of
 from holdfast.config.server import Listener, Role, ServerSettings, User
 from holdfast.server.run import serving
 from holdfast.server.secrets import hash_secret, parse_hash
@@ -72,6 +74,28 @@ def test_snapshots_show_what_can_be_brought_back(push, table):
 
     assert "now" in shown.stdout.splitlines()[2]
     assert [one["docs"] for one in listed][:2] == [3, 2]
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_entries_are_whole_on_a_screen(running, table, columns):
+    commands = [
+        ["push", "lineage", table.name],
+        ["push", "snapshots", table.name],
+        ["push", "revert", table.name, "--dry-run"],
+        ["query", f"SELECT * FROM {table.name}"],
+    ]
+    environment = {
+        "HOLDFAST_CONTROLLER": running.controller_url, "HOLDFAST_BROKER": running.broker_url,
+        "HOLDFAST_TOKEN": "ana.pw",
+    }  # fmt: skip
+
+    screens = show_on_screen(commands, columns, 24, environment=environment)
+
+    for words, (code, lines) in zip(commands, screens, strict=True):
+        assert code == 0, lines
+        assert [line for line in lines if width_of(line) > columns] == [], words
+        assert broken_identifiers(lines, [table.first, table.second]) == [], words
+    assert all(any(entry in line for line in screens[0][1]) for entry in (table.first, table.second))
 
 
 def test_revert_takes_the_newest_push_after_showing_the_plan(push, table):

@@ -179,7 +179,7 @@ def test_a_decided_commit_is_shown_by_a_repair(run, table, times):
 def test_a_document_is_never_mixed_with_a_question(run, table, orphan):
     result = run("repair", table, "--json")
 
-    assert (result.exit_code, result.stdout) == (2, "")
+    assert (result.exit_code, list(json.loads(result.stdout))) == (2, ["error"])
     assert "--json does not ask" in result.stderr
 
 

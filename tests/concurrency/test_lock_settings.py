@@ -376,4 +376,4 @@ open_lock(world.open(), LockSettings.from_options({ZOOKEEPER!r}))
 """
     done = subprocess.run([sys.executable, "-c", script], cwd="tests", capture_output=True, text=True)
 
-    assert "pip install 'holdfast[zookeeper]'" in done.stderr
+    assert "pip install 'holdfast-lake[zookeeper]'" in done.stderr

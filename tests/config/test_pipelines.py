@@ -2,7 +2,14 @@
 
 import pytest
 
-from holdfast.config.pipeline import Destination, Pipeline, Publication, Source, load_pipeline
+from holdfast.config.pipeline import (
+    Destination,
+    Pipeline,
+    Publication,
+    Rejects,
+    Source,
+    load_pipeline,
+)
 from holdfast.errors import InvalidOption, OptionsIgnored
 
 TRIPS = """
@@ -161,6 +168,35 @@ def test_files_can_only_be_counted_where_there_are_files(refused):
     _, _, key = refused(SHORT.replace("parquet, path: data", "jdbc, files_per_run: 3"))
 
     assert key == "source.files_per_run"
+
+
+def test_rejects_are_read_with_a_folder_relative_to_the_file(load, tmp_path):
+    assert load(TRIPS + "rejects: {path: bad, max_rows: 7}\n").rejects == Rejects(
+        path=f"{tmp_path}/bad", max_rows=7
+    )
+    assert load(TRIPS + "rejects: {path: bad}\n").rejects.max_rows == 1000
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (SHORT + "rejects: {path: bad}\n", "only files of CSV and JSON have rows to reject"),
+        (
+            TRIPS.replace("format: csv", "format: csv, stream: true") + "rejects: {path: bad}\n",
+            "only files of CSV and JSON have rows to reject",
+        ),
+        (TRIPS.replace("header: true", "mode: PERMISSIVE") + "rejects: {path: bad}\n", "option: mode"),
+        (TRIPS + "rejects: {path: lake/trips/bad}\n", "where the pipeline reads or writes"),
+        (TRIPS + "rejects: {path: data/trips}\n", "where the pipeline reads or writes"),
+        (TRIPS + "rejects: {max_rows: 3}\n", "a key is missing"),
+        (TRIPS + "rejects: {path: bad, rows: 3}\n", "unknown key"),
+    ],
+)  # fmt: skip
+def test_rejects_that_could_not_be_told_are_refused(load, text, told):
+    with pytest.raises(InvalidOption) as caught:
+        load(text)
+
+    assert told in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["", "- a\n", "{", "\tx: 1", "a: \x00", "just words"])

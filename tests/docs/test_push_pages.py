@@ -8,7 +8,7 @@ import pytest
 
 from harness.guides import ROOT, Guide
 from holdfast.config.documents import read_document
-from holdfast.config.pipeline import Destination, Publication, Source
+from holdfast.config.pipeline import Destination, Publication, Rejects, Source
 from holdfast.config.push_rules import Rules
 from holdfast.config.server import Downloads, Limits
 from holdfast.server.routes import broker_endpoints, controller_endpoints
@@ -76,7 +76,12 @@ def test_every_rule_that_can_be_switched_off_is_described():
 def test_every_key_of_a_pipeline_is_described():
     page = (ROOT / "docs/pipelines.md").read_text()
     renamed = {"table_type": "type", "segment_rows": "segments.rows"}
-    for section, values in (("source", Source), ("table", Destination), ("push", Publication)):
+    for section, values in (
+        ("source", Source),
+        ("table", Destination),
+        ("push", Publication),
+        ("rejects", Rejects),
+    ):
         for one in fields(values):
             assert f"`{section}.{renamed.get(one.name, one.name)}`" in page, one.name
 

@@ -2,18 +2,19 @@
 
 Blocks that begin with a file's name are written to that file; `holdfast serve`
 runs beside the others until the page ends; Python shares its names; commands
-run in a shell, or here if they need Spark and a session is given, and print
-what the `text` block after them shows, if there is one. Instants, entries and
+run in a shell, or here if they need Spark and a session is given. Python and
+commands print what the `text` block after them shows, if there is one. Instants, entries and
 ports on a page stand for those of the run.
 """
 
+import io
 import os
 import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
@@ -90,12 +91,29 @@ class Guide:
                 if named:
                     Path(named[1]).write_text(named[2])
                 elif language == "python":
-                    exec(compile(ours, self.page, "exec"), self._names)
+                    self._run_python(ours, shown if following == "text" else None)
                 elif language == "sh" and ours.startswith("holdfast serve"):
-                    stack.enter_context(serving_beside(ours.split(), environment=self._environment))
+                    stack.enter_context(serving_beside(self._service(ours), environment=self._environment))
                 elif language == "sh":
                     self._commands(ours, shown if following == "text" else None)
         return self.printed
+
+    def _service(self, command: str) -> list[str]:
+        """Without a configuration the service would listen at its usual ports, which others may have."""
+        if "--config" in command:
+            return command.split()
+        controller, broker = self._ports["9000"], self._ports["8099"]
+        Path(".serve.yaml").write_text(f"controller: {{port: {controller}}}\nbroker: {{port: {broker}}}\n")
+        return [*command.split(), "--config", ".serve.yaml"]
+
+    def _run_python(self, text: str, shown: str | None) -> None:
+        printed = io.StringIO()
+        with redirect_stdout(printed) if shown is not None else nullcontext():
+            exec(compile(text, self.page, "exec"), self._names)
+        if shown is not None:
+            assert _compared(printed.getvalue()) == _compared(shown), (
+                f"{self.page}: {text}\n{printed.getvalue()}"
+            )
 
     def _commands(self, text: str, shown: str | None) -> None:
         makefile = (ROOT / "Makefile").read_text()

@@ -12,10 +12,18 @@ import holdfast
 from harness.checker import check_at_any_time, check_at_rest
 from harness.faults import Crash, CrashingStore, RecordingStore
 from holdfast.config.choices import Operation
-from holdfast.config.pipeline import Destination, Pipeline, Source
-from holdfast.errors import InvalidOption, InvalidRequest, Refused, SchemaMismatch, WriterActive
+from holdfast.config.pipeline import Destination, Pipeline, Rejects, Source
+from holdfast.errors import (
+    HoldfastError,
+    InvalidOption,
+    InvalidRequest,
+    Refused,
+    SchemaMismatch,
+    WriterActive,
+)
 from holdfast.jobs.ingested import Register
 from holdfast.jobs.pipeline import plan_pipeline, run_pipeline
+from holdfast.read.history import commit_records
 from holdfast.storage.local import LocalStore
 from holdfast.table import opened
 from holdfast.table.opened import open_at
@@ -140,13 +148,107 @@ def test_a_value_that_does_not_fit_fails_the_run_and_commits_nothing(spark, pipe
     run_pipeline(plain, spark=spark)
     deliver(inbox, "b.csv", (2, "rome", 1, 2.0), (3, "rome", 1, "2.x"))
 
-    with pytest.raises(Exception, match=r"FAILFAST|MALFORMED"):
+    with pytest.raises(SchemaMismatch) as raised:
         run_pipeline(plain, spark=spark)
+
+    assert raised.value.facts == {
+        "file": f"{inbox}/b.csv", "line": 3, "column": "fare", "found": "2.x", "expected": "double",
+    }  # fmt: skip
 
     assert trips(plain) == [(1, "paris", 1.0)]
     assert len(commits(plain)) == 1
     deliver(inbox, "b.csv", (2, "rome", 1, 2.0), (3, "rome", 1, 2.5))
     assert run_pipeline(plain, spark=spark).commit.records_inserted == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "facts"),
+    [
+        (
+            "b.csv", "trip_id,city,ts,fare\n2,rome,1\n",
+            {"line": 2, "found": "3 fields", "expected": "4 fields"},
+        ),
+        (
+            "b.json", '{"trip_id": 2, "city": "rome", "ts": "soon", "fare": 1.0}\n',
+            {"line": 1, "column": "ts", "found": "soon", "expected": "int"},
+        ),
+        ("b.json", '\n{"trip_id": 2,\n', {"line": 2, "found": '{"trip_id": 2,', "expected": "a JSON object"}),
+    ],
+)  # fmt: skip
+def test_a_bad_row_is_named_by_its_place_and_what_is_wrong(spark, pipeline, inbox, name, text, facts):
+    kind = name.partition(".")[2]
+    plain = pipeline(transform="")
+    deliver(inbox, "a.csv", (1, "paris", 1, 1.0))
+    run_pipeline(plain, spark=spark)
+    (inbox / name).write_text(text)
+    source = replace(plain.source, format=kind, path=f"{inbox}/b.{kind}")
+
+    with pytest.raises(SchemaMismatch, match="a row does not fit its columns") as raised:
+        run_pipeline(replace(plain, source=source), spark=spark)
+
+    assert raised.value.facts == {"file": f"{inbox}/{name}", **facts}
+    assert len(commits(plain)) == 1
+
+
+def test_bad_rows_are_listed_and_counted_and_the_others_committed(spark, pipeline, inbox, tmp_path):
+    rejecting = replace(pipeline(), rejects=Rejects(path=str(tmp_path / "rejected"), max_rows=3))
+    deliver(inbox, "a.csv", (1, "paris", 1, 1.0))
+    run_pipeline(rejecting, spark=spark)
+    rows = "2,rome,1,2.0\n3,rome,soon,3.0\n4,rome,1\n5,oslo,1,5.0\n3,rome,soon,3.0\n"
+    (inbox / "b.csv").write_text(f"trip_id,city,ts,fare\n{rows}")
+    ddl = replace(
+        rejecting, source=replace(rejecting.source, schema="trip_id long, city string, ts long, fare double")
+    )
+
+    report = run_pipeline(ddl, spark=spark)
+
+    assert trips(rejecting) == [(1, "paris", 1.0), (2, "rome", 2.0), (5, "oslo", 5.0)]
+    assert report.rejected == 3
+    [listed] = (tmp_path / "rejected").iterdir()
+    assert report.rejects.endswith(listed.name)
+    soon = {"column": "ts", "found": "soon", "expected": "bigint"}
+    assert sorted(map(json.loads, listed.read_text().splitlines()), key=lambda row: row["line"]) == [
+        {"file": f"{inbox}/b.csv", "line": 3, **soon},
+        {"file": f"{inbox}/b.csv", "line": 4, "found": "3 fields", "expected": "4 fields"},
+        {"file": f"{inbox}/b.csv", "line": 6, **soon},
+    ]
+    newest = commit_records(open_at(rejecting.destination.path))[0]
+    assert newest.metadata.extra_metadata["holdfast.source.rejected"] == "3"
+    assert run_pipeline(ddl, spark=spark).commit is None
+
+
+def test_what_a_transform_does_not_look_at_is_rejected_all_the_same(spark, pipeline, inbox, tmp_path):
+    """Spark would not parse a column that nobody asks for."""
+    source = {"schema": "trip_id long, city string, ts long, fare double"}
+    few = pipeline(transform="SELECT trip_id, city, ts FROM source", source=source)
+    rejecting = replace(few, rejects=Rejects(path=str(tmp_path / "rejected")))
+    (inbox / "a.csv").write_text("trip_id,city,ts,fare\n1,paris,1,1.0\n2,rome,1,x\n")
+
+    report = run_pipeline(rejecting, spark=spark)
+
+    assert (report.rejected, report.commit.records_inserted) == (1, 1)
+
+
+def test_too_many_bad_rows_end_the_run(spark, pipeline, inbox, tmp_path):
+    source = {"schema": "trip_id long, city string, ts long, fare double"}
+    rejecting = replace(pipeline(source=source), rejects=Rejects(path=str(tmp_path / "rejected"), max_rows=1))
+    (inbox / "a.csv").write_text("trip_id,city,ts,fare\n1,paris,1,x\n2,rome,1,x\n3,rome,1,1.0\n")
+
+    with pytest.raises(SchemaMismatch, match=r"more rows do not fit .*max_rows: 1"):
+        run_pipeline(rejecting, spark=spark)
+
+    assert not (tmp_path / "rejected").exists()
+    assert not holdfast.table_exists(rejecting.destination.path)
+
+
+def test_what_spark_fails_at_is_an_error_of_ours(spark, pipeline, inbox):
+    deliver(inbox, "a.csv", (1, "paris", 1, 1.0))
+    failing = "SELECT trip_id, city, ts, CAST(raise_error('no such rate') AS DOUBLE) AS fare FROM source"
+
+    with pytest.raises(HoldfastError, match="Spark failed") as raised:
+        run_pipeline(pipeline(transform=failing), spark=spark)
+
+    assert "no such rate" in raised.value.facts["cause"]
 
 
 def test_columns_of_text_files_are_matched_by_name(spark, pipeline, inbox):

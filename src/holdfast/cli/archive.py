@@ -15,7 +15,7 @@ from holdfast.table.opened import open_at
 
 @click.group
 def archive() -> None:
-    """Old instants: the part of the timeline that no query needs."""
+    """Old instants that no query needs."""
 
 
 @archive.command("run")

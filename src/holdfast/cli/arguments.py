@@ -1,5 +1,6 @@
 """Arguments that several commands share, and the table they name."""
 
+import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
@@ -7,6 +8,7 @@ from typing import Any, TypeVar, cast
 
 import click
 
+from holdfast.cli.output import WIDE
 from holdfast.errors import InvalidRequest
 from holdfast.table.archive import read_archive
 from holdfast.table.opened import OpenTable
@@ -20,9 +22,32 @@ PATH = "holdfast.path"
 """Where it remembers the table's path, for the commands that a message proposes."""
 
 
+class ShownByDefault(click.Group):
+    """A group that shows something: `holdfast timeline PATH` is `holdfast timeline show PATH`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in (*self.commands, *ctx.help_option_names) and not self._is_slip(args):
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+    def _is_slip(self, args: list[str]) -> bool:
+        """Whether the first word is a command misspelled: what comes after it may be the path."""
+        has_path = any(not word.startswith("-") for word in args[1:2])
+        return has_path and bool(difflib.get_close_matches(args[0], self.commands, n=1, cutoff=0.7))
+
+
+def wide_option(function: Function) -> Function:
+    """Let people have everything, however wide: for the commands that print tables."""
+    return click.option(
+        "--wide", is_flag=True, expose_value=False, callback=_remember_wide,
+        help="Show all columns, each row on one line.",
+    )(function)  # fmt: skip
+
+
 def table_command(function: Function) -> Function:
     """Give a command PATH and the options that every command has."""
     for decorate in (
+        wide_option,
         click.option(
             "--debug", is_flag=True, expose_value=False, callback=remember_debug, help="Show tracebacks."
         ),
@@ -85,6 +110,10 @@ def ask(question: str, *, yes: bool) -> None:
 def remember_debug(context: click.Context, _parameter: click.Parameter, value: Any) -> None:
     """The callback of --debug."""
     context.meta[DEBUG] = bool(value)
+
+
+def _remember_wide(context: click.Context, _parameter: click.Parameter, value: Any) -> None:
+    context.meta[WIDE] = bool(value)
 
 
 def _remember_path(context: click.Context, _parameter: click.Parameter, value: str) -> str:

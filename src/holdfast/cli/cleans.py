@@ -1,4 +1,4 @@
-"""`holdfast cleans` and `holdfast clean`: which old versions of files went, and deleting those that may."""
+"""`holdfast cleans`: which old versions of files went, and deleting those that may."""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from holdfast.cleaner import clean_settings
-from holdfast.cli.arguments import Mode, archive_of, limit_option, pairs, table_command
+from holdfast.cli.arguments import Mode, ShownByDefault, archive_of, limit_option, pairs, table_command
 from holdfast.cli.output import show as show_document
 from holdfast.cli.plans import carry_out
 from holdfast.model.reports import CleanPlan, CleanReport
@@ -30,14 +30,9 @@ _PARTITIONS = (
 )
 
 
-@click.group
+@click.group(cls=ShownByDefault)
 def cleans() -> None:
     """Cleans: old versions of files that nobody needs."""
-
-
-@click.group
-def clean() -> None:
-    """One clean of a table."""
 
 
 @cleans.command("show")
@@ -59,25 +54,25 @@ def show(path: str, *, limit: int | None, as_json: bool, storage_options: Mappin
     rows = [_row(record) for record in records]
     blocks: list[Block] = [Line(f"not finished: {time}") for time in pending]
     if rows or not pending:
-        blocks.append(Rows(_CLEANS, rows) if rows else Line("no cleans"))
+        blocks.append(Rows(_CLEANS, rows, ("Total Time Taken",)) if rows else Line("no cleans"))
     keys = ("instant", "earliest_commit_to_retain", "total_files_deleted", "took_ms")
     fields = {"cleans": [dict(zip(keys, row, strict=True)) for row in rows], "pending": pending}
     show_document(Document(tuple(blocks), fields), as_json=as_json)
 
 
-@clean.command("showpartitions")
+@cleans.command("showpartitions")
 @table_command
 @click.option("--clean", "time", required=True, metavar="T", help="The clean's time.")
 def showpartitions(path: str, *, time: str, as_json: bool, storage_options: Mapping[str, str]) -> None:
     """Show what a clean of the table at PATH deleted in each partition.
 
     \b
-    Example: holdfast clean showpartitions lake/trips --clean 20240131093000123
+    Example: holdfast cleans showpartitions lake/trips --clean 20240131093000123
     """
     record = clean_record(open_at(path, storage_options), time)
     found = sorted(record.metadata.partitions, key=lambda one: one.partition)
     rows = [(one.partition, one.policy, len(one.deleted), len(one.failed)) for one in found]
-    block = Rows(_PARTITIONS, rows) if rows else Line("nothing was deleted")
+    block = Rows(_PARTITIONS, rows, ("Cleaning policy",)) if rows else Line("nothing was deleted")
     fields = {"clean": record.instant.time, "partitions": [asdict(one) for one in found]}
     show_document(Document((block,), fields), as_json=as_json)
 

@@ -7,6 +7,7 @@ import click
 
 from holdfast.cli.arguments import (
     Mode,
+    ShownByDefault,
     archive_of,
     asking,
     include_archived_option,
@@ -52,6 +53,16 @@ _FILES = (
     "Total Errors",
     "File Size",
 )
+_SPARE = (
+    "Total Errors",
+    "Total Partitions Written",
+    "Total Files Updated",
+    "Total Files Added",
+    "Total Update Records Written",
+    "Total Records Updated",
+    "Previous Commit",
+    "Total Bytes Written",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,14 +94,9 @@ def totals(stats: Iterable[WriteStat]) -> Totals:
     )
 
 
-@click.group
+@click.group(cls=ShownByDefault)
 def commits() -> None:
     """The commits of a table."""
-
-
-@click.group
-def commit() -> None:
-    """One commit of a table."""
 
 
 @commits.command("show")
@@ -108,19 +114,19 @@ def show(
     table = open_at(path, storage_options)
     records = commit_records(table, limit=limit, archived=archive_of(table, archived=archived))
     rows = [_commit_row(record) for record in records]
-    block = Rows(_COMMITS, rows) if rows else Line("no commits yet")
+    block = Rows(_COMMITS, rows, _SPARE) if rows else Line("no commits yet")
     fields = {"commits": [_commit_document(record) for record in records]}
     show_document(Document((block,), fields), as_json=as_json)
 
 
-@commit.command("showpartitions")
+@commits.command("showpartitions")
 @table_command
 @click.option("--commit", "time", required=True, metavar="T", help="The commit's time.")
 def showpartitions(path: str, *, time: str, as_json: bool, storage_options: Mapping[str, str]) -> None:
     """Show what one commit wrote into each partition of the table at PATH.
 
     \b
-    Example: holdfast commit showpartitions lake/trips --commit 20240131093000123
+    Example: holdfast commits showpartitions lake/trips --commit 20240131093000123
     """
     record = commit_record(open_at(path, storage_options), time)
     by_partition = record.metadata.partition_to_write_stats
@@ -128,26 +134,28 @@ def showpartitions(path: str, *, time: str, as_json: bool, storage_options: Mapp
     partitions = [{"partition_path": name, **_total_document(sums[name])} for name in sums]
     rows = [_partition_row(name, found) for name, found in sums.items()]
     fields = {"commit_time": time, "partitions": partitions}
-    show_document(Document((Rows(_PARTITIONS, rows),), fields), as_json=as_json)
+    show_document(Document((Rows(_PARTITIONS, rows, _SPARE),), fields), as_json=as_json)
 
 
-@commit.command("showfiles")
+@commits.command("showfiles")
 @table_command
 @click.option("--commit", "time", required=True, metavar="T", help="The commit's time.")
 def showfiles(path: str, *, time: str, as_json: bool, storage_options: Mapping[str, str]) -> None:
     """Show the files that one commit wrote into the table at PATH.
 
     \b
-    Example: holdfast commit showfiles lake/trips --commit 20240131093000123
+    Example: holdfast commits showfiles lake/trips --commit 20240131093000123
     """
     record = commit_record(open_at(path, storage_options), time)
     by_partition = record.metadata.partition_to_write_stats
     found = [(partition, stat) for partition in sorted(by_partition) for stat in by_partition[partition]]
     fields = {"commit_time": time, "files": [_file_document(*one) for one in found]}
-    show_document(Document((Rows(_FILES, [_file_row(*one) for one in found]),), fields), as_json=as_json)
+    show_document(
+        Document((Rows(_FILES, [_file_row(*one) for one in found], _SPARE),), fields), as_json=as_json
+    )
 
 
-@commit.command("rollback")
+@commits.command("rollback")
 @table_command
 @click.option("--commit", "time", required=True, metavar="T", help="The commit's time.")
 @with_pushes_option
@@ -163,7 +171,7 @@ def rollback(
     """Take back the newest commit of the table at PATH, or roll back a write that did not finish.
 
     \b
-    Example: holdfast commit rollback lake/trips --commit 20240131093000123
+    Example: holdfast commits rollback lake/trips --commit 20240131093000123
     """
     # Loaded here because it needs Arrow, which other commands must not wait for.
     from holdfast.services.rollback.plan import plan_rollback_of

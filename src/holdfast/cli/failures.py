@@ -2,8 +2,10 @@
 
 import re
 import shlex
-from collections.abc import Mapping
+import shutil
+from collections.abc import Mapping, Sequence
 
+from holdfast.cli.layout import width_of, wrap
 from holdfast.errors import (
     Conflict,
     Fenced,
@@ -13,6 +15,7 @@ from holdfast.errors import (
     StorageUnavailable,
     TableDamaged,
 )
+from holdfast.jobs.spark_failures import is_spark_failure, spark_reasons
 
 DONE = 0
 FAILED = 1
@@ -29,9 +32,6 @@ EXIT_CODES: Mapping[type[HoldfastError], int] = {
     OutcomeUnknown: 6,
 }
 
-_ENGINE_MODULES = ("pyspark.", "py4j.")
-_JAVA_REASON = re.compile(r"^(?:Caused by)?: [\w.$]+: (.+?)\.?(?:\s+SQLSTATE: \w+)?$", re.MULTILINE)
-"""The first line of each exception in the text of a Java stack trace."""
 _LONGEST = 500
 
 
@@ -46,16 +46,59 @@ def exit_code(error: Exception) -> int:
 def one_line(error: Exception, path: str | None = None) -> str:
     """The error as one line without control characters, what it proposes for the table at `path`."""
     if isinstance(error, HoldfastError):
-        hint = error.hint
-        if path is not None and isinstance(error, TableDamaged):
-            hint = hint or "holdfast verify PATH tells what else is damaged, and what to do"
-        shown = HoldfastError(error.message, hint=for_table(hint, path), **error.facts)
-        return printable("; ".join([str(shown), *getattr(error, "__notes__", ())]))
-    text = str(error)
-    first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
-    if any(kind.__module__.startswith(_ENGINE_MODULES) for kind in type(error).__mro__):
-        reasons = "; ".join(dict.fromkeys(_JAVA_REASON.findall(text))) or first
-        return printable(f"Spark failed: {reasons[:_LONGEST]}; --debug shows more")
+        return printable("; ".join([str(_for_table(error, path)), *getattr(error, "__notes__", ())]))
+    return _foreign_line(error)
+
+
+def error_lines(error: Exception, path: str | None = None) -> list[str]:
+    """The error for a terminal: the message, a line for each fact, what to do. A short one is one line."""
+    if not isinstance(error, HoldfastError):
+        return [_foreign_line(error)]
+    shown, width = one_line(error, path), shutil.get_terminal_size().columns
+    if width_of(shown) + len("holdfast: ") <= width:
+        return [shown]
+    error = _for_table(error, path)
+    more = [f"{name}: {value}" for name, value in error.facts.items()]
+    more += [each for each in (error.hint, *getattr(error, "__notes__", ())) if each]
+    first, *rest = wrap(f"holdfast: {error.message}", width, indent="  ")
+    below = [line for each in more for line in wrap(f"  {each}", width, indent="    ")]
+    return [first.removeprefix("holdfast: "), *rest, *below]
+
+
+def error_document(error: Exception, path: str | None = None) -> dict[str, object]:
+    """The error as programs read it."""
+    document: dict[str, object] = {"kind": type(error).__name__, "message": one_line(error, path)}
+    facts: Mapping[str, object] = {}
+    hint = ""
+    if isinstance(error, HoldfastError):
+        shown = _for_table(error, path)
+        document["message"], hint = shown.message, shown.hint
+        facts = {name: str(value) for name, value in shown.facts.items()}
+        if notes := getattr(error, "__notes__", ()):
+            document["notes"] = list(notes)
+    return {"error": document | {"facts": facts, "hint": hint, "exit_code": exit_code(error)}}
+
+
+def is_json(arguments: Sequence[str]) -> bool:
+    """Whether one JSON document was asked for, also where the rest of the arguments makes no sense."""
+    options = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    return "--json" in options
+
+
+def _for_table(error: HoldfastError, path: str | None) -> HoldfastError:
+    """The error with a hint that can be pasted."""
+    hint = error.hint
+    if path is not None and isinstance(error, TableDamaged):
+        hint = hint or "holdfast verify PATH tells what else is damaged, and what to do"
+    shown = type(error)(error.message, hint=for_table(hint, path), **error.facts)
+    shown.__notes__ = getattr(error, "__notes__", [])
+    return shown
+
+
+def _foreign_line(error: Exception) -> str:
+    if is_spark_failure(error):
+        return printable(f"Spark failed: {spark_reasons(error)}; --debug shows more")
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     return printable(f"internal error: {type(error).__name__}: {first[:_LONGEST]}; --debug shows where")
 
 

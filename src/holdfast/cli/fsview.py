@@ -48,7 +48,7 @@ def fsview(path: str, *, as_of: str | None, as_json: bool, storage_options: Mapp
             (file.partition, file.file_id, file.instant, file.path.rpartition("/")[2], Bytes(file.size or 0))
             for file in files
         ]
-        print_table(_HEADER, rows)
+        print_table(_HEADER, rows, spare=("FileId", "Base-Instant", "Data-File Size"))
         if is_base_only:
             print_line("log files are not shown")
     else:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import click
 
-from holdfast.cli.arguments import table_command
+from holdfast.cli.arguments import ShownByDefault, table_command
 from holdfast.cli.output import show as show_document
 from holdfast.concurrency.heartbeats import HeartbeatStatus
 from holdfast.concurrency.heartbeats import heartbeats as all_heartbeats
@@ -14,7 +14,7 @@ from holdfast.table.opened import open_at
 _HEADER = ("Instant", "Owner", "Age in seconds", "State")
 
 
-@click.group
+@click.group(cls=ShownByDefault)
 def heartbeats() -> None:
     """Signs of life of running writes."""
 

@@ -11,7 +11,7 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
@@ -21,20 +21,32 @@ from click.shell_completion import shell_complete
 from holdfast import __version__
 from holdfast.cli.archive import archive
 from holdfast.cli.arguments import DEBUG, PATH
-from holdfast.cli.cleans import clean, cleans
-from holdfast.cli.commits import commit, commits
+from holdfast.cli.cleans import cleans
+from holdfast.cli.commits import commits
 from holdfast.cli.create import create
 from holdfast.cli.drop import drop
-from holdfast.cli.failures import DONE, FAILED, INTERRUPTED, WRONG_USAGE, exit_code, one_line, printable
+from holdfast.cli.failures import (
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    WRONG_USAGE,
+    error_document,
+    error_lines,
+    exit_code,
+    is_json,
+    one_line,
+    printable,
+)
 from holdfast.cli.fsview import fsview
 from holdfast.cli.heartbeats import heartbeats
+from holdfast.cli.output import print_json
 from holdfast.cli.push import push
 from holdfast.cli.query import query
 from holdfast.cli.read import read
 from holdfast.cli.restore import restore, undo
 from holdfast.cli.rollbacks import rollbacks
 from holdfast.cli.run import run
-from holdfast.cli.savepoints import savepoint, savepoints
+from holdfast.cli.savepoints import savepoints
 from holdfast.cli.serve import serve
 from holdfast.cli.show import show
 from holdfast.cli.timeline import timeline
@@ -76,20 +88,33 @@ class Program(click.Group):
             return WRONG_USAGE
         except click.ClickException as error:
             _complain(_usage(error))
-            return error.exit_code
+            return _report("WrongUsage", _usage(error), error.exit_code, arguments)
         except click.Abort as error:
-            return _say_stopped(is_interrupt=isinstance(error.__context__, KeyboardInterrupt))
+            return _say_stopped(isinstance(error.__context__, KeyboardInterrupt), arguments)
         except KeyboardInterrupt:
-            return _say_stopped(is_interrupt=True)
+            return _say_stopped(True, arguments)
         except BrokenPipeError:
             _forget_stdout()
             return FAILED
         except Exception as error:  # noqa: BLE001  # the outermost frame
             if context is not None and context.meta.get(DEBUG):
                 traceback.print_exc()
-            _complain(one_line(error, None if context is None else context.meta.get(PATH)))
+            path = None if context is None else context.meta.get(PATH)
+            _complain(*error_lines(error, path) if sys.stderr.isatty() else [one_line(error, path)])
+            if is_json(arguments):
+                print_json(error_document(error, path))
             return exit_code(error)
         return DONE
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands by what they are for."""
+        longest = max(len(name) for name in self.commands)
+        for title, commands in _SECTIONS.items():
+            with formatter.section(title):
+                room = formatter.width - longest - 6
+                rows = [(each.name or "").ljust(longest) for each in commands]
+                texts = [each.get_short_help_str(room) for each in commands]
+                formatter.write_dl(list(zip(rows, texts, strict=True)))
 
 
 @click.group(_NAME, cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
@@ -104,33 +129,21 @@ def cli() -> None:
     """
 
 
-for _command in (
-    create,
-    show,
-    write,
-    read,
-    timeline,
-    commits,
-    commit,
-    fsview,
-    rollbacks,
-    cleans,
-    clean,
-    archive,
-    savepoints,
-    savepoint,
-    restore,
-    undo,
-    heartbeats,
-    verify,
-    repair,
-    drop,
-    run,
-    serve,
-    push,
-    query,
-):
-    cli.add_command(_command)
+_SECTIONS: Mapping[str, Sequence[click.Command]] = {
+    "Write": (create, write, run, drop),
+    "Look": (show, read, timeline, commits, fsview, heartbeats, verify),
+    "Go back": (undo, restore, savepoints, rollbacks),
+    "Serve": (serve, push, query),
+    "Maintain": (cleans, archive, repair),
+}
+_AS_IN_HUDI_CLI = {"commit": commits, "clean": cleans, "savepoint": savepoints}
+"""Other names, by which hudi-cli's commands work as they are written there."""
+
+for _commands in _SECTIONS.values():
+    for _command in _commands:
+        cli.add_command(_command)
+for _name, _group in _AS_IN_HUDI_CLI.items():
+    cli.add_command(click.Group(_name, commands=_group.commands, help=_group.help, hidden=True))
 
 
 def main() -> NoReturn:
@@ -178,14 +191,23 @@ def _usage(error: click.ClickException) -> str:
     return message
 
 
-def _say_stopped(*, is_interrupt: bool) -> int:
-    _complain("interrupted" if is_interrupt else "declined, nothing was changed")
-    return INTERRUPTED if is_interrupt else FAILED
+def _say_stopped(is_interrupt: bool, arguments: Sequence[str]) -> int:
+    text = "interrupted" if is_interrupt else "declined, nothing was changed"
+    _complain(text)
+    kind = "Interrupted" if is_interrupt else "Declined"
+    return _report(kind, text, INTERRUPTED if is_interrupt else FAILED, arguments)
 
 
-def _complain(line: str) -> None:
+def _report(kind: str, message: str, code: int, arguments: Sequence[str]) -> int:
+    """Say to programs, too, how the command ended. The exit code."""
+    if is_json(arguments):
+        print_json({"error": {"kind": kind, "message": message, "facts": {}, "hint": "", "exit_code": code}})
+    return code
+
+
+def _complain(*lines: str) -> None:
     with suppress(BrokenPipeError):
-        click.echo(printable(f"{_NAME}: {line}"), err=True)
+        click.echo("\n".join([printable(f"{_NAME}: {lines[0]}"), *map(printable, lines[1:])]), err=True)
 
 
 def _forget_stdout() -> None:

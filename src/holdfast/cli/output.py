@@ -1,26 +1,29 @@
 """Output: one JSON document for programs, aligned columns for people.
 
-Times are shown in UTC. On a terminal, short lists are laid out by rich; in a
-pipe every row is one line, whatever its length.
+Times are shown in UTC. On a terminal, what is too wide is laid out so that no
+instant and no file's name is broken, unless --wide is given; in a pipe every
+row is one line, whatever its length.
 """
 
 import datetime as dt
 import json
+import shutil
 import sys
-import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import click
 
 from holdfast.cli.failures import printable
+from holdfast.cli.layout import GAP, Column, fit_columns, pad, width_of, wrap
 from holdfast.host import Liveness
 from holdfast.model.instant import State
 from holdfast.services.documents import Bytes, Document, Facts, Line, Rows, Warned
 
-# Rich takes about a millisecond per row; a long timeline must not wait for it.
-_RICH_ROWS_MAX = 200
+WIDE = "holdfast.wide"
+"""Where a context remembers that nothing is to be left out or broken."""
 
-_STYLES: dict[object, str] = {
+_COLOURS: Mapping[object, str] = {
     State.COMPLETED: "green",
     State.INFLIGHT: "yellow",
     State.REQUESTED: "yellow",
@@ -47,8 +50,8 @@ def draw(document: Document) -> None:
                 print_warning(text)
             case Facts(facts):
                 print_facts(facts)
-            case Rows(header, rows):
-                print_table(header, rows)
+            case Rows(header, rows, spare):
+                print_table(header, rows, spare=spare)
 
 
 def print_json(document: object) -> None:
@@ -56,28 +59,121 @@ def print_json(document: object) -> None:
 
 
 def print_line(text: str = "") -> None:
-    click.echo(printable(text))
+    click.echo("\n".join(_wrap_to_screen(printable(text))))
 
 
 def print_warning(text: str) -> None:
-    click.secho(printable(f"warning: {text}"), fg="yellow")
+    click.secho("\n".join(_wrap_to_screen(printable(f"warning: {text}"))), fg="yellow")
 
 
 def print_facts(facts: Iterable[tuple[str, object]]) -> None:
     """Names and values, one to a line, the values aligned."""
     shown = [(name, _text(value)) for name, value in facts]
     width = max((len(name) for name, _ in shown), default=0)
+    screen = screen_width()
     for name, value in shown:
-        click.echo(f"{click.style(name.ljust(width), bold=True)}  {value}".rstrip())
+        label = click.style(name.ljust(width), bold=True)
+        if screen is None or width + GAP + width_of(value) <= screen:
+            click.echo(f"{label}  {value}".rstrip())
+            continue
+        lines = wrap(value, screen - width - GAP)
+        if max(map(width_of, lines)) + width + GAP <= screen:
+            click.echo(f"{label}  " + ("\n" + " " * (width + GAP)).join(lines))
+        else:
+            click.echo("\n".join([label.rstrip(), *wrap("  " + value, screen, indent="  ")]))
 
 
-def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Rows under a header; numbers stand at the right of their column."""
-    right = [bool(rows) and all(_is_number(row[at]) for row in rows) for at in range(len(header))]
-    if sys.stdout.isatty() and len(rows) <= _RICH_ROWS_MAX:
-        _print_rich(header, rows, right=right)
-    else:
-        _print_plain(header, rows, right=right)
+def print_table(
+    header: Sequence[str], rows: Sequence[Sequence[object]], *, spare: Sequence[str] = ()
+) -> None:
+    """Rows under a header; numbers stand at the right of their column.
+
+    `spare` are columns that a narrow screen does without, the least needed first.
+    """
+    columns = [_column(at, name, [row[at] for row in rows]) for at, name in enumerate(header)]
+    screen = screen_width()
+    if screen is None:
+        _print_columns(columns, [one.full_width for one in columns], rows)
+        return
+    fit = fit_columns(columns, spare, screen)
+    if fit is None:
+        _print_records(header, rows)
+        return
+    kept, widths = fit
+    _print_columns(kept, widths, rows)
+    left_out = [one.name for one in columns if one not in kept]
+    if left_out:
+        click.secho(
+            "\n".join(_wrap_to_screen(f"not shown: {', '.join(left_out)}; --wide shows all")), dim=True
+        )
+
+
+def screen_width() -> int | None:
+    """The columns of the terminal; None if lines may have any length."""
+    context = click.get_current_context(silent=True)
+    is_wide = context is not None and bool(context.meta.get(WIDE))
+    return None if is_wide or not sys.stdout.isatty() else shutil.get_terminal_size().columns
+
+
+def _wrap_to_screen(text: str) -> list[str]:
+    screen = screen_width()
+    return [text] if screen is None else wrap(text, screen, indent="  ")
+
+
+def _column(place: int, name: str, values: Sequence[object]) -> Column:
+    return Column(
+        place,
+        name,
+        [_text(value) for value in values],
+        is_right=bool(values) and all(map(_is_number, values)),
+        is_text=any(isinstance(value, str) and " " in value for value in values),
+    )
+
+
+def _print_columns(
+    columns: Sequence[Column], widths: Sequence[int], rows: Sequence[Sequence[object]]
+) -> None:
+    names = [wrap(one.name, width) for one, width in zip(columns, widths, strict=True)]
+    bold = {"bold": True} if sys.stdout.isatty() else {}
+    lines = _row_lines(names, columns, widths, [bold] * len(columns))
+    lines.append("  ".join("-" * width for width in widths))
+    for number, row in enumerate(rows):
+        cells = [
+            wrap(one.cells[number], width) if one.is_text else [one.cells[number]]
+            for one, width in zip(columns, widths, strict=True)
+        ]
+        lines += _row_lines(cells, columns, widths, [_style(row[one.place]) for one in columns])
+    click.echo("\n".join(lines))
+
+
+def _row_lines(
+    cells: Sequence[Sequence[str]],
+    columns: Sequence[Column],
+    widths: Sequence[int],
+    styles: Sequence[Mapping[str, Any]],
+) -> list[str]:
+    """The lines of one row, whose cells may have several."""
+    lines = []
+    for number in range(max(map(len, cells), default=0)):
+        parts = [
+            pad(cell[number] if number < len(cell) else "", width, is_right=column.is_right, style=style)
+            for cell, column, width, style in zip(cells, columns, widths, styles, strict=True)
+        ]
+        lines.append("  ".join(parts).rstrip())
+    return lines
+
+
+def _style(value: object) -> Mapping[str, Any]:
+    is_styled = isinstance(value, State | Liveness) and sys.stdout.isatty()
+    return {"fg": _COLOURS[value]} if is_styled else {}
+
+
+def _print_records(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """The rows one below the other, each as names and values."""
+    for number, row in enumerate(rows):
+        if number:
+            click.echo()
+        print_facts(zip(header, row, strict=True))
 
 
 def _text(value: object) -> str:
@@ -92,38 +188,3 @@ def _text(value: object) -> str:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float | Bytes) and not isinstance(value, bool)
-
-
-def _print_plain(header: Sequence[str], rows: Sequence[Sequence[object]], *, right: Sequence[bool]) -> None:
-    lines = [list(header), *([_text(value) for value in row] for row in rows)]
-    widths = [max(_width(line[at]) for line in lines) for at in range(len(header))]
-    lines.insert(1, ["-" * width for width in widths])
-    click.echo("\n".join("  ".join(map(_pad, line, widths, right)).rstrip() for line in lines))
-
-
-def _pad(text: str, width: int, is_right: bool) -> str:
-    blanks = " " * (width - _width(text))
-    return blanks + text if is_right else text + blanks
-
-
-def _width(text: str) -> int:
-    """How many places the text takes in a terminal."""
-    if text.isascii():
-        return len(text)
-    wide = sum(unicodedata.east_asian_width(char) in "WF" for char in text)
-    return len(text) + wide - sum(unicodedata.combining(char) != 0 for char in text)
-
-
-def _print_rich(header: Sequence[str], rows: Sequence[Sequence[object]], *, right: Sequence[bool]) -> None:
-    # Loaded here because in a pipe nothing of it is needed.
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name, is_right in zip(header, right, strict=True):
-        table.add_column(name, justify="right" if is_right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(_text(value), style=_STYLES.get(value, "")) for value in row))
-    Console().print(table)

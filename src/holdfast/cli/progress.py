@@ -39,8 +39,10 @@ def stage_bars() -> Iterator[Callable[[str, int, int], None] | None]:
         bars = Progress(
             *columns, console=Console(file=terminal), redirect_stdout=False, redirect_stderr=False
         )
+        stages = _Bars(bars)
         with bars:
-            yield _Bars(bars).announce
+            yield stages.announce
+            stages.finish()
 
 
 class _Bars:
@@ -52,11 +54,16 @@ class _Bars:
 
     def announce(self, stage: str, done: int, total: int) -> None:
         if stage not in self._bars:
-            for bar in self._bars.values():
-                self._progress.update(bar, total=1, completed=1)
+            self.finish()
             self._bars[stage] = self._progress.add_task(stage, total=None)
         if total:
             self._progress.update(self._bars[stage], completed=done, total=total)
+
+    def finish(self) -> None:
+        """Show every bar at its end, whatever it counted last."""
+        for task in self._progress.tasks:
+            total = task.total or 1
+            self._progress.update(task.id, total=total, completed=total)
 
 
 @contextmanager

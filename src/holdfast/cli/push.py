@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from holdfast.cli.arguments import Mode, ask, asking, remember_debug
+from holdfast.cli.arguments import Mode, ask, asking, remember_debug, wide_option
 from holdfast.cli.output import print_facts, print_json, print_line, print_table
 from holdfast.cli.push_run import push_run
 from holdfast.cli.with_pushes import run_reverts
@@ -28,6 +28,7 @@ _TYPE = "OFFLINE"
 def service_command(function: Function) -> Function:
     """Give a command TABLE and the options of every command that calls the controller."""
     for decorate in (
+        wide_option,
         click.option(
             "--debug", is_flag=True, expose_value=False, callback=remember_debug, help="Show tracebacks."
         ),

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli.arguments import remember_debug
+from holdfast.cli.arguments import remember_debug, wide_option
 from holdfast.cli.output import print_json, print_line, print_table
 from holdfast.errors import HoldfastError, InvalidRequest, StorageUnavailable, TableNotFound
 from holdfast.jobs.service_client import DEFAULT_BROKER, ServiceClient
@@ -23,6 +23,7 @@ _ERRORS: dict[int, type[HoldfastError]] = {
     help="The broker. HOLDFAST_TOKEN holds the credentials.",
 )  # fmt: skip
 @click.option("--options", metavar="K=V;...", default="", help="Query options, such as timeoutMs=5000.")
+@wide_option
 @click.option("--json", "as_json", is_flag=True, help="Give the broker's answer as one JSON document.")
 @click.option("--debug", is_flag=True, expose_value=False, callback=remember_debug, help="Show tracebacks.")
 def query(sql: str, *, broker: str, options: str, as_json: bool) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _ROWS_FOR_PEOPLE = 20
 
 
-@click.command
+@click.command(short_help="Read rows: now, as of an instant, or changed since one.")
 @table_command
 @click.option(
     "--as-of", metavar="T", help="An instant, or a time: on the table's clock unless it has a zone."

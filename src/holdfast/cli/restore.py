@@ -10,6 +10,7 @@ from holdfast.cli.plans import carry_out
 from holdfast.cli.with_pushes import ServedCommits, has_reverts, run_reverts, with_pushes_option
 from holdfast.jobs.lake_pushes import plan_reverts
 from holdfast.model.reports import RestorePlan, RestoreReport, RollbackReport, TakenBack
+from holdfast.read.savepoints import LATEST_SAVEPOINT, commit_of_savepoint
 from holdfast.services.presentation import (
     show_restore_plan,
     show_restore_report,
@@ -20,13 +21,15 @@ from holdfast.services.presentation import (
 from holdfast.services.rehearsals import Rehearsed, rehearse
 from holdfast.table.opened import OpenTable, open_at
 
+_TO = f"A commit's time, a date and time, a savepoint's comment, or {LATEST_SAVEPOINT}."
+
 NOTHING_ROLLED_BACK: Mapping[str, object] = {"planned": None, "rolled_back": None}
 """What the document of a rollback says when there was only something to revert."""
 
 
-@click.command
+@click.command(short_help="Take a table back to a commit or a savepoint.")
 @table_command
-@click.option("--to", "to", required=True, metavar="T", help="A commit's time, or a date and time.")
+@click.option("--to", "to", required=True, metavar="T", help=_TO)
 @with_pushes_option
 @asking
 def restore(
@@ -45,18 +48,21 @@ def restore(
 
     \b
     Example: holdfast restore lake/trips --to 20240131093000123 --dry-run
+    Example: holdfast restore lake/trips --to "before the import"
     """
     table = open_at(path, storage_options)
-    run_restore(table, to, with_pushes=with_pushes, mode=mode)
+    run_restore(table, commit_of_savepoint(table, to), with_pushes=with_pushes, mode=mode)
 
 
 @click.command
 @table_command
+@click.option("--to", "to", metavar="T", help=f"Take back all after T, as restore does. {_TO}")
 @with_pushes_option
 @asking
 def undo(
     path: str,
     *,
+    to: str | None,
     with_pushes: bool,
     mode: Mode,
     storage_options: Mapping[str, str],
@@ -68,12 +74,16 @@ def undo(
 
     \b
     Example: holdfast undo lake/trips --dry-run
+    Example: holdfast undo lake/trips --to latest-savepoint
     """
     # Loaded here because it needs Arrow, which other commands must not wait for.
     from holdfast.services.rollback.plan import plan_undo
     from holdfast.services.rollback.undo import find_interrupted_undo
 
     table = open_at(path, storage_options)
+    if to is not None:
+        run_restore(table, commit_of_savepoint(table, to), with_pushes=with_pushes, mode=mode)
+        return
     if with_pushes and find_interrupted_undo(table) is None:
         # Whoever repeats this after a crash means the commit that is gone, not the one before it.
         left = plan_reverts(table)

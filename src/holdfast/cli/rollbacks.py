@@ -4,7 +4,14 @@ from collections.abc import Mapping
 
 import click
 
-from holdfast.cli.arguments import Mode, archive_of, asking, include_archived_option, table_command
+from holdfast.cli.arguments import (
+    Mode,
+    ShownByDefault,
+    archive_of,
+    asking,
+    include_archived_option,
+    table_command,
+)
 from holdfast.cli.output import show as show_document
 from holdfast.cli.plans import carry_out
 from holdfast.model.reports import RollbackReport
@@ -26,7 +33,7 @@ _ROLLBACKS = (
 )
 
 
-@click.group
+@click.group(cls=ShownByDefault)
 def rollbacks() -> None:
     """Writes that did not finish."""
 
@@ -45,7 +52,9 @@ def show(path: str, *, archived: bool, as_json: bool, storage_options: Mapping[s
     records = rollback_records(table, load_timeline(table.store), archived=archive)
     rows = [row for record in records for row in _rows(record)]
     keys = ("instant", "rolled_back", "total_files_deleted", "took_ms", "total_partitions")
-    block = Rows(_ROLLBACKS, rows) if rows else Line("no rollbacks")
+    block = (
+        Rows(_ROLLBACKS, rows, ("Time taken in millis", "Total Partitions")) if rows else Line("no rollbacks")
+    )
     fields = {"rollbacks": [dict(zip(keys, row, strict=True)) for row in rows]}
     show_document(Document((block,), fields), as_json=as_json)
 

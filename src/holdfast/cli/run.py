@@ -15,7 +15,7 @@ import click
 import msgspec
 
 from holdfast.cli.arguments import DEBUG, remember_debug
-from holdfast.cli.failures import DONE, exit_code, one_line, printable
+from holdfast.cli.failures import DONE, error_document, exit_code, one_line, printable
 from holdfast.cli.output import draw, print_facts, print_json, print_line, print_warning
 from holdfast.cli.progress import stage_bars
 from holdfast.clock import SystemClock
@@ -33,7 +33,7 @@ _FILES_SHOWN = 20
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-@click.command
+@click.command(short_help="Run a pipeline: source, SQL, table, clean, push.")
 @click.argument("pipeline")
 @click.option("--once", is_flag=True, help="Run once, which is the default.")
 @click.option(
@@ -81,12 +81,12 @@ def run(
 
     # Before the signals are ours: Spark's driver takes SIGINT for itself when it starts.
     session = spark_session(f"holdfast run {found.name}", master)
-    code = _run_every(seconds, lambda: run_once(session))
+    code = _run_every(seconds, lambda: run_once(session), as_json=as_json)
     if code != DONE:
         raise click.exceptions.Exit(code)
 
 
-def _run_every(seconds: float, run_once: Callable[[], None]) -> int:
+def _run_every(seconds: float, run_once: Callable[[], None], *, as_json: bool) -> int:
     """Run until a signal comes; the code of the last run that came to an end."""
     clock, stopped = SystemClock(), threading.Event()
     is_debug = bool(click.get_current_context().meta.get(DEBUG))
@@ -94,14 +94,14 @@ def _run_every(seconds: float, run_once: Callable[[], None]) -> int:
     with _signals(stopped), suppress(KeyboardInterrupt):
         while True:
             began_ms = clock.monotonic_ms()
-            code = _try_run(run_once, is_debug=is_debug)
+            code = _try_run(run_once, is_debug=is_debug, as_json=as_json)
             took = (clock.monotonic_ms() - began_ms) / 1000
             if stopped.wait(max(0.0, seconds - took)):
                 break
     return code
 
 
-def _try_run(run_once: Callable[[], None], *, is_debug: bool) -> int:
+def _try_run(run_once: Callable[[], None], *, is_debug: bool, as_json: bool) -> int:
     try:
         run_once()
         sys.stdout.flush()
@@ -111,6 +111,8 @@ def _try_run(run_once: Callable[[], None], *, is_debug: bool) -> int:
         if is_debug:
             traceback.print_exc()
         click.echo(printable(f"holdfast: {one_line(error)}"), err=True)
+        if as_json:
+            print_json(error_document(error))
         return exit_code(error)
     return DONE
 
@@ -143,13 +145,23 @@ def _show_plan(plan: PipelinePlan, *, as_json: bool) -> None:
             ("table", "will be created" if plan.creates_table else "is there"),
             ("new files", f"{len(plan.files)}, {Bytes(plan.size_bytes)}"),
             ("left to later runs", quantity(plan.files_left, "file")),
-            ("to be pushed", plan.push or "nothing yet"),
+            ("transform", "is Spark SQL" if plan.is_transform_parsed else None),
+            ("to be pushed", _describe_push(plan)),
         ]
     )
     for file in plan.files[:_FILES_SHOWN]:
         print_line(f"  {file.uri}")
     if len(plan.files) > _FILES_SHOWN:
         print_line(f"  and {len(plan.files) - _FILES_SHOWN} more")
+
+
+def _describe_push(plan: PipelinePlan) -> str:
+    if not plan.pushes_to:
+        return "nothing: the pipeline has no push"
+    if not plan.files and plan.push is None:
+        return f"nothing new to {plan.pushes_to}"
+    what = "what this run commits" if plan.files else f"commit {plan.push}"
+    return f"{what}, to {plan.pushes_to}, after {quantity(plan.gates, 'gate')}"
 
 
 def _show_report(report: PipelineReport, *, as_json: bool) -> None:
@@ -186,6 +198,8 @@ def _facts(report: PipelineReport, commits: list[Commit]) -> Iterator[tuple[str,
         yield "files written", f"{sum(commit.files_written for commit in commits)}, {Bytes(size)}"
     else:
         yield "commit", "nothing new"
+    if report.rejected:
+        yield "rejected", f"{quantity(report.rejected, 'row')}, listed in {report.rejects}"
     if report.clean is not None:
         yield "cleaned", f"{quantity(len(report.clean.deleted), 'file')}, {Bytes(report.clean.bytes_freed)}"
     if report.push is not None:

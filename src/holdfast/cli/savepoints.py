@@ -1,31 +1,29 @@
-"""`holdfast savepoints` and `holdfast savepoint`: commits whose files stay."""
+"""`holdfast savepoints`: commits whose files stay."""
 
 from collections.abc import Mapping
 
 import click
 
-from holdfast.cli.arguments import Mode, asking, table_command
+from holdfast.cli.arguments import Mode, ShownByDefault, asking, table_command
 from holdfast.cli.output import show as show_document
 from holdfast.cli.plans import carry_out
 from holdfast.cli.restore import run_restore
 from holdfast.cli.with_pushes import with_pushes_option
 from holdfast.errors import UnknownInstant
 from holdfast.model.reports import Savepoint
+from holdfast.read.savepoints import commit_of_savepoint
 from holdfast.read.savepoints import savepoints as all_savepoints
 from holdfast.services.documents import Document, Line, quantity
 from holdfast.services.presentation import savepoint_fields, show_savepoint, show_savepoints, show_vanishing
 from holdfast.services.rehearsals import Rehearsed, rehearse
 from holdfast.table.opened import OpenTable, open_at
 
+_WHICH = "The savepointed commit's time, or the savepoint's comment."
 
-@click.group
+
+@click.group(cls=ShownByDefault)
 def savepoints() -> None:
     """The savepoints of a table."""
-
-
-@click.group
-def savepoint() -> None:
-    """One savepoint of a table."""
 
 
 @savepoints.command("show")
@@ -40,7 +38,7 @@ def show(path: str, *, as_json: bool, storage_options: Mapping[str, str]) -> Non
     show_document(show_savepoints(found), as_json=as_json)
 
 
-@savepoint.command("create")
+@savepoints.command("create")
 @table_command
 @click.option("--commit", "time", metavar="T", help="The commit's time; the newest if it is not given.")
 @click.option("--user", default="", help="Who wants it.")
@@ -57,7 +55,7 @@ def create(
     """Keep the files of a commit of the table at PATH, so that it can be restored.
 
     \b
-    Example: holdfast savepoint create lake/trips --comments "before the migration"
+    Example: holdfast savepoints create lake/trips --comments "before the migration"
     """
     # Loaded here because it needs Arrow, which other commands must not wait for.
     from holdfast.services.savepoints import create_savepoint
@@ -67,22 +65,28 @@ def create(
     show_document(Document((line,), savepoint_fields(made)), as_json=as_json)
 
 
-@savepoint.command("delete")
+@savepoints.command("delete")
 @table_command
-@click.option("--commit", "time", required=True, metavar="T", help="The savepointed commit's time.")
+@click.option(
+    "--commit",
+    "time",
+    required=True,
+    metavar="T",
+    help=_WHICH,
+)
 @asking
 def delete(path: str, *, time: str, mode: Mode, storage_options: Mapping[str, str]) -> None:
     """Delete a savepoint of the table at PATH; the next clean may remove its files.
 
     \b
-    Example: holdfast savepoint delete lake/trips --commit 20240131093000123
+    Example: holdfast savepoints delete lake/trips --commit 20240131093000123
     """
     from holdfast.services.savepoints import delete_savepoint, execute_deletion
 
     table = open_at(path, storage_options)
 
     def make() -> tuple[Savepoint, Rehearsed[None] | None]:
-        planned = _find(table, time)
+        planned = _find(table, commit_of_savepoint(table, time))
         is_shown = mode.lists_files
         rehearsed = rehearse(table, lambda one: delete_savepoint(one, planned.instant)) if is_shown else None
         return planned, rehearsed
@@ -97,9 +101,15 @@ def delete(path: str, *, time: str, mode: Mode, storage_options: Mapping[str, st
     )
 
 
-@savepoint.command("rollback")
+@savepoints.command("rollback")
 @table_command
-@click.option("--savepoint", "time", required=True, metavar="T", help="The savepointed commit's time.")
+@click.option(
+    "--savepoint",
+    "time",
+    required=True,
+    metavar="T",
+    help=_WHICH,
+)
 @with_pushes_option
 @asking
 def rollback(
@@ -113,10 +123,10 @@ def rollback(
     """Take the table at PATH back to a savepoint; every younger commit is deleted.
 
     \b
-    Example: holdfast savepoint rollback lake/trips --savepoint 20240131093000123
+    Example: holdfast savepoints rollback lake/trips --savepoint 20240131093000123
     """
     table = open_at(path, storage_options)
-    target = _find(table, time).instant
+    target = _find(table, commit_of_savepoint(table, time)).instant
     run_restore(table, target, with_pushes=with_pushes, mode=mode)
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _PACKAGES = ("duckdb", "python_multipart", "prometheus_client", "sqlglot", "starlette", "uvicorn", "yaml")
 
 
-@click.command
+@click.command(short_help="Serve pushed tables to queries.")
 @click.option("--config", metavar="FILE", help="The configuration, in YAML; without it, the defaults hold.")
 @click.option("--check", is_flag=True, help="Read the configuration, say what it means, and stop.")
 @click.option("--hash-secret", is_flag=True, help="Ask for a password or token, print its hash, and stop.")
@@ -82,7 +82,7 @@ def _refuse_without_extra() -> None:
     if missing:
         raise InvalidRequest(
             "packages of the service are not installed", missing=", ".join(missing),
-            hint="install holdfast with the extra server",
+            hint="pip install 'holdfast-lake[server]'",
         )  # fmt: skip
 
 

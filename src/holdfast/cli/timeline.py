@@ -5,7 +5,13 @@ from dataclasses import dataclass
 
 import click
 
-from holdfast.cli.arguments import archive_of, include_archived_option, limit_option, table_command
+from holdfast.cli.arguments import (
+    ShownByDefault,
+    archive_of,
+    include_archived_option,
+    limit_option,
+    table_command,
+)
 from holdfast.cli.output import show as show_document
 from holdfast.model.instant import Action, Instant, InstantTime
 from holdfast.read.history import undone_by
@@ -40,7 +46,7 @@ class Shown:
         return ", ".join(notes)
 
 
-@click.group
+@click.group(cls=ShownByDefault)
 def timeline() -> None:
     """What happened to a table."""
 
@@ -63,7 +69,7 @@ def show(
     instants = list(reversed(archive.with_active(active).instants))[:limit]
     shown = _add_notes(table, instants, active=frozenset(active.instants), archive=archive)
     rows = [_row(number, one) for number, one in enumerate(shown)]
-    block = Rows(_HEADER, rows) if rows else Line("no instants yet")
+    block = Rows(_HEADER, rows, ("No.", "Completed Time (UTC)")) if rows else Line("no instants yet")
     fields = {"instants": [_document(one) for one in shown]}
     show_document(Document((block,), fields), as_json=as_json)
 

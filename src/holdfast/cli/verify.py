@@ -23,7 +23,7 @@ from holdfast.services.repair.plan import RepairPlan, plan_repair
 from holdfast.table.opened import OpenTable, open_at
 
 
-@click.command("verify")
+@click.command("verify", short_help="Look for everything that is wrong with a table.")
 @table_command
 def verify(path: str, *, as_json: bool, storage_options: Mapping[str, str]) -> None:
     """Look for everything that is wrong with the table at PATH. Changes nothing.
@@ -42,7 +42,7 @@ def verify(path: str, *, as_json: bool, storage_options: Mapping[str, str]) -> N
     click.get_current_context().exit(_code(report.findings))
 
 
-@click.command("repair")
+@click.command("repair", short_help="Move stray files away, finish what was decided.")
 @table_command
 @asking
 @click.option("--undo", metavar="ID", help="Put back what the repair with this id moved.")

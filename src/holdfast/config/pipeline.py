@@ -1,6 +1,7 @@
 """Pipelines: source, transform, lake table, clean, gates and push, read once into typed values."""
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,7 @@ from holdfast.config.values import (
     without_none,
 )
 
+_GLOB = re.compile(r"[*?\[{]")
 CHANGED_FILES = ("refuse", "ignore", "ingest")
 
 _OPERATIONS = tuple(operation.value for operation in Operation if operation is not Operation.DELETE_PARTITION)
@@ -80,6 +82,16 @@ class Publication:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rejects:
+    """Where rows go that do not fit their columns, instead of ending the run."""
+
+    path: str
+    max_rows: int = 1000
+    """If more are bad, the run fails after all: something else is wrong than a row."""
+    storage_options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
     name: str
     source: Source
@@ -93,6 +105,7 @@ class Pipeline:
     clean: bool = False
     """Clean after the write, beyond what the table's own options say."""
     push: Publication | None = None
+    rejects: Rejects | None = None
 
 
 def load_pipeline(path: str | os.PathLike[str]) -> Pipeline:
@@ -120,8 +133,11 @@ def parse_pipeline(
         transform_line=top.text_line("transform"),
         clean=top.read("clean", flag) or False,
         push=top.section("push", _publication),
+        rejects=top.section("rejects", _rejects),
     )
     top.finish()
+    if pipeline.rejects is not None:
+        _check_rejects(top, source, pipeline.destination, pipeline.rejects)
     return pipeline
 
 
@@ -164,6 +180,38 @@ def _destination(part: Section, pipeline: str) -> Destination:
             }
         ),
     )
+
+
+def _rejects(part: Section) -> Rejects:
+    return Rejects(
+        path=part.require("path", part.place),
+        **without_none(
+            {
+                "max_rows": part.read("max_rows", count),
+                "storage_options": part.read("storage_options", options),
+            }
+        ),
+    )
+
+
+def _check_rejects(top: Section, source: Source, table: Destination, rejects: Rejects) -> None:
+    """Only text has rows that do not fit; and how these are treated is said in one place."""
+    if source.format.lower() not in ("csv", "json") or not source.path or source.stream:
+        raise top.wrong(
+            "rejects", "only files of CSV and JSON have rows to reject",
+            hint="leave rejects out, or read such files without stream",
+        )  # fmt: skip
+    taken = [name for name in source.options if name.lower() in ("mode", "columnnameofcorruptrecord")]
+    if taken:
+        raise top.wrong("rejects", "this option decides what becomes of bad rows", option=taken[0])
+    fixed = _GLOB.split(source.path, maxsplit=1)[0]
+    read = source.path if fixed == source.path else fixed.rpartition("/")[0]
+    for folder in (table.path, read):
+        if f"{rejects.path.rstrip('/')}/".startswith(f"{folder.rstrip('/')}/"):
+            raise top.wrong(
+                "rejects", "the folder lies where the pipeline reads or writes",
+                path=rejects.path, folder=folder, hint="take one beside it",
+            )  # fmt: skip
 
 
 def _publication(part: Section) -> Publication:

@@ -7,6 +7,7 @@ commit that is rolled back, undone or restored away forgets its files.
     holdfast.source.pipeline   the pipeline's name
     holdfast.source.folder     what the names of the files are relative to
     holdfast.source.files      [["day1.csv", size, modified in ms], ...]
+    holdfast.source.rejected   how many of their rows were left out, because they did not fit
     holdfast.source.query      the stream's id, and
     holdfast.source.batch      the number of its micro-batch
 
@@ -41,6 +42,7 @@ log = logging.getLogger(__name__)
 _PIPELINE = "holdfast.source.pipeline"
 _FOLDER = "holdfast.source.folder"
 _FILES = "holdfast.source.files"
+_REJECTED = "holdfast.source.rejected"
 _QUERY = "holdfast.source.query"
 _BATCH = "holdfast.source.batch"
 
@@ -113,7 +115,12 @@ def address_of(file: SourceFile) -> str:
 
 
 def files_origin(
-    register: "Register", files: Sequence[SourceFile], ingested: Ingested, *, pipeline: str
+    register: "Register",
+    files: Sequence[SourceFile],
+    ingested: Ingested,
+    *,
+    pipeline: str,
+    rejected: int = 0,
 ) -> Origin:
     """The origin of rows that come from these files, which were new when `ingested` was read."""
     addresses = {address_of(file): file for file in files}
@@ -130,8 +137,11 @@ def files_origin(
         taken = next((f.uri for f in other.sources() if f.uri in addresses), None) if other else None
         return None if taken is None else f"both ingested {taken}"
 
+    counted = {_REJECTED: str(rejected)} if rejected else {}
     return Origin(
-        extra_metadata={_PIPELINE: pipeline, **_file_facts(addresses)}, check=check, conflict=conflict
+        extra_metadata={_PIPELINE: pipeline, **_file_facts(addresses), **counted},
+        check=check,
+        conflict=conflict,
     )
 
 

@@ -20,7 +20,7 @@ from urllib.parse import quote
 from holdfast.clock import SystemClock
 from holdfast.config.choices import Operation
 from holdfast.config.datasource import SourceWrite
-from holdfast.config.pipeline import Pipeline, load_pipeline
+from holdfast.config.pipeline import Pipeline, Rejects, load_pipeline
 from holdfast.config.write import WriteSettings
 from holdfast.errors import Conflict, HoldfastError
 from holdfast.host import SystemHost
@@ -36,8 +36,11 @@ from holdfast.jobs.ingested import (
 )
 from holdfast.jobs.pipeline_push import due_instant, push_table
 from holdfast.jobs.process import spark_session
+from holdfast.jobs.rejects import write_rejects
 from holdfast.jobs.reports import Announce, PipelineReport, PushReport
 from holdfast.jobs.source_files import SourceFile, matching_files, name_key_on_error
+from holdfast.jobs.spark_failures import spark_failures_as_ours
+from holdfast.jobs.transform_syntax import parse_transform
 from holdfast.model.instant import InstantTime
 from holdfast.model.names import STREAMS_FOLDER
 from holdfast.model.reports import CleanReport, Commit
@@ -53,6 +56,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from holdfast.engines.spark.bad_rows import TextFiles
+
 _ATTEMPTS = 5
 _LOOK_EVERY_MS = 500
 
@@ -67,6 +72,11 @@ class PipelinePlan:
     files_left: int
     push: InstantTime | None
     """The newest commit, if queries see another; what the run commits is pushed, too."""
+    pushes_to: str = ""
+    """The served table and its controller; empty if the pipeline pushes nothing."""
+    gates: int = 0
+    is_transform_parsed: bool = False
+    """Whether the SQL was looked at, which takes sqlglot."""
 
     @property
     def size_bytes(self) -> int:
@@ -76,14 +86,18 @@ class PipelinePlan:
 def plan_pipeline(pipeline: Pipeline | str | os.PathLike[str]) -> PipelinePlan:
     """What `run_pipeline` would do now. Changes nothing, and needs no Spark."""
     loaded = _load(pipeline)
-    table = _existing(loaded)
+    is_parsed = bool(loaded.transform) and parse_transform(loaded.transform, first_line=loaded.transform_line)
+    table, push = _existing(loaded), loaded.push
     intake = _plan_intake(loaded, None if table is None else Register(table))
     return PipelinePlan(
         name=loaded.name,
         creates_table=table is None,
         files=intake.files,
         files_left=intake.left,
-        push=None if table is None or loaded.push is None else due_instant(loaded.push, table)[0],
+        push=None if table is None or push is None else due_instant(push, table)[0],
+        pushes_to="" if push is None else f"{push.table} at {push.controller}",
+        gates=0 if push is None else len(push.gates),
+        is_transform_parsed=is_parsed,
     )
 
 
@@ -154,6 +168,8 @@ class _Run:
     """Kept for the whole run, so that every commit is read once."""
     files: tuple[SourceFile, ...] = ()
     files_left: int = 0
+    rejected: int = 0
+    rejects: str = ""
     commits: list[Commit] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
@@ -174,6 +190,8 @@ class _Run:
                 files_left=self.files_left,
                 commit=self.commits[-1] if self.commits else None,
                 earlier=tuple(self.commits[:-1]),
+                rejected=self.rejected,
+                rejects=self.rejects,
                 clean=self._clean() if self.pipeline.clean and self.commits else None,
                 push=self._push(),
                 seconds=self.seconds,
@@ -220,40 +238,66 @@ class _Run:
             self.warnings.append(f"the list of what was ingested could not be kept: {error}")
 
     def _ingest(self, intake: _NewFiles) -> None:
-        from holdfast.engines.spark.inputs import file_frame, spark_path
-
         source = self.pipeline.source
         with self._writing() as session:
+            # After the session: if Spark is not installed, that says what to install.
+            from holdfast.engines.spark.bad_rows import TextFiles, explain_bad_row
+            from holdfast.engines.spark.inputs import FAILURES, file_frame, spark_path
+
+            paths = [spark_path(file.uri) for file in intake.files]
             frame = file_frame(
                 session,
-                [spark_path(file.uri) for file in intake.files],
+                paths,
                 file_format=source.format,
                 options=source.options,
                 schema=self._schema(),
                 ddl=source.schema,
                 is_partial=self.pipeline.destination.operation is Operation.DELETE,
             )
-
-            def origin(register: Register) -> Origin:
-                return files_origin(register, intake.files, intake.ingested, pipeline=self.pipeline.name)
-
-            self._store(frame, origin)
+            text = TextFiles(paths, source.format, source.options, frame.schema)
+            if self.pipeline.rejects is not None:
+                self._store_fitting(session, text, intake, self.pipeline.rejects)
+            else:
+                try:
+                    self._store(frame, self._origin_of(intake))
+                except FAILURES as error:
+                    bad = explain_bad_row(session, error, text)
+                    if bad is None:
+                        raise
+                    raise bad from error
         self.files, self.files_left = intake.files, intake.left
 
-    def _ingest_all(self) -> None:
-        from holdfast.engines.spark.inputs import whole_frame
+    def _store_fitting(
+        self, session: SparkSession, text: TextFiles, intake: _NewFiles, rejects: Rejects
+    ) -> None:
+        """Write the rows that fit. The others are listed before the commit that counts them is made."""
+        from holdfast.engines.spark.bad_rows import separate_bad_rows
 
+        with separate_bad_rows(session, text, at_most=rejects.max_rows) as (frame, bad):
+            place = write_rejects(rejects, self.pipeline.name, intake.files, bad) if bad else ""
+            self._store(frame, self._origin_of(intake, rejected=len(bad)))
+            self.rejected, self.rejects = len(bad), place
+
+    def _origin_of(self, intake: _NewFiles, *, rejected: int = 0) -> Callable[[Register], Origin]:
+        name = self.pipeline.name
+        return lambda register: files_origin(
+            register, intake.files, intake.ingested, pipeline=name, rejected=rejected
+        )
+
+    def _ingest_all(self) -> None:
         source = self.pipeline.source
         with self._writing() as session:
+            from holdfast.engines.spark.inputs import whole_frame
+
             frame = whole_frame(session, source.format, source.options, ddl=source.schema)
             self._store(frame, lambda _: plain_origin(self.pipeline.name))
 
     def _ingest_stream(self) -> None:
-        from holdfast.engines.spark.streams import run_stream
-        from holdfast.engines.spark.types import spark_schema_of
-
         source = self.pipeline.source
         with self._writing() as session:
+            from holdfast.engines.spark.streams import run_stream
+            from holdfast.engines.spark.types import spark_schema_of
+
             schema = self._schema()
             run_stream(
                 session,
@@ -359,7 +403,7 @@ class _Run:
     @contextmanager
     def _writing(self) -> Iterator[SparkSession]:
         """The stage in which Spark works, announced while its tasks get done."""
-        with self._stage("write"):
+        with self._stage("write"), spark_failures_as_ours():
             session = self._session()
             if self.announce is None:
                 yield session

@@ -124,7 +124,7 @@ def spark_session(app_name: str, master: str = "local[*]") -> SparkSession:
     try:
         from holdfast.engines.spark.session import session_at
     except ModuleNotFoundError as error:
-        hint = "pip install 'holdfast[spark]'"
+        hint = "pip install 'holdfast-lake[spark]'"
         raise InvalidRequest("Spark is not installed", missing=error.name, hint=hint) from error
     session = session_at(app_name, master)
     session.conf.set("spark.sql.session.timeZone", "UTC")

@@ -50,6 +50,10 @@ class PipelineReport:
     commit: Commit | None = None
     earlier: tuple[Commit, ...] = ()
     """Commits that a stream made before it, oldest first."""
+    rejected: int = 0
+    """Rows that did not fit their columns, and were left out."""
+    rejects: str = ""
+    """The file that lists them, each with its place and the reason."""
     clean: CleanReport | None = None
     push: PushReport | None = None
     seconds: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))

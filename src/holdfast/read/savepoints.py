@@ -2,6 +2,7 @@
 
 import datetime as dt
 
+from holdfast.errors import InvalidRequest, UnknownInstant
 from holdfast.format.malformed import report_damage
 from holdfast.format.savepoints import SavepointMetadata, decode_savepoint
 from holdfast.model.instant import Action, InstantTime, State
@@ -9,6 +10,9 @@ from holdfast.model.names import instant_file
 from holdfast.model.reports import Savepoint
 from holdfast.table.opened import OpenTable
 from holdfast.timeline.timeline import Timeline, load_timeline, read_all_completed
+
+LATEST_SAVEPOINT = "latest-savepoint"
+"""Names the newest savepoint, where a commit is asked for."""
 
 
 def savepoints(table: OpenTable) -> list[Savepoint]:
@@ -21,6 +25,30 @@ def savepoints(table: OpenTable) -> list[Savepoint]:
         savepoint_report(time, read_savepoint_metadata(content, time))
         for time, content in sorted(contents.items())
     ]
+
+
+def commit_of_savepoint(table: OpenTable, name: str) -> str:
+    """The commit whose savepoint has this comment, or of the newest one; any other name stays as it is.
+
+    `InvalidRequest` if several savepoints have the comment.
+    """
+    if name.strip().isdigit():
+        return name
+    found = [one for one in savepoints(table) if name in (LATEST_SAVEPOINT, one.comment)]
+    if name == LATEST_SAVEPOINT:
+        if not found:
+            raise UnknownInstant(
+                "the table has no savepoint", hint="holdfast savepoints create PATH makes one"
+            )
+        return found[-1].instant
+    if len(found) > 1:
+        raise InvalidRequest(
+            "several savepoints have this comment",
+            comment=name,
+            instants=", ".join(one.instant for one in found),
+            hint="name one of these instants",
+        )
+    return found[0].instant if found else name
 
 
 def _unshown(table: OpenTable, timeline: Timeline) -> dict[InstantTime, bytes]:

@@ -51,6 +51,8 @@ class Rows:
 
     header: Sequence[str]
     rows: Sequence[Sequence[object]]
+    spare: Sequence[str] = ()
+    """Columns that a narrow screen does without, the least needed first."""
 
 
 Block = Line | Warned | Facts | Rows

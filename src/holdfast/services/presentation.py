@@ -337,6 +337,7 @@ def _savepoint_rows(savepoints: Sequence[Savepoint]) -> Rows:
     return Rows(
         ("SavepointTime", "User", "Comments", "Created (UTC)", "Files", "Partitions"),
         [(s.instant, s.user, s.comment, s.created_at, s.files, len(s.partitions)) for s in savepoints],
+        spare=("Partitions", "User"),
     )
 
 

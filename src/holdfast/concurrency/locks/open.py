@@ -109,7 +109,7 @@ def _zookeeper_lock(table: OpenTable, settings: LockSettings, hosts: str, path: 
             "the lock provider needs a package that is not installed",
             provider=settings.provider,
             package="kazoo",
-            hint="pip install 'holdfast[zookeeper]'",
+            hint="pip install 'holdfast-lake[zookeeper]'",
         )
     # Loaded here because it is an extra that only this lock needs.
     from holdfast.concurrency.locks.zookeeper import Ensemble, ZookeeperLock

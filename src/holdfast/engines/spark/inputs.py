@@ -131,6 +131,9 @@ def _columns(
     """The names of the columns, without a look at the types."""
     cheap = {"primitivesAsString": "true"} if file_format == "json" else {"inferSchema": "false"}
     others = {name: text for name, text in (options or {}).items() if name.lower() != "inferschema"}
+    if "mode" not in {name.lower() for name in others}:
+        # A row that does not fit fails the read of the rows, which can say which one it is.
+        cheap["mode"] = "DROPMALFORMED"
     return _reader(session, file_format, others | cheap).load(list(files)).columns
 
 

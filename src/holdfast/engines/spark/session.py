@@ -1,10 +1,11 @@
 """Spark sessions: starting one on this machine, and what a session we are given must offer."""
 
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import MappingProxyType
 from typing import Any
 from zipimport import zipimporter
@@ -13,8 +14,11 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from holdfast.engines.spark.java import require_java
+from holdfast.host import descendants
 
 _WORKER_PYTHON = "PYSPARK_PYTHON"
+_GATEWAY = b"pyspark-shell"
+"""What PySpark calls the program that it launches, in all of its processes."""
 _DEFAULT_HEAP = 1 << 30
 _LISTING_TASKS, _LISTING_TASKS_DEFAULT = "spark.sql.sources.parallelPartitionDiscovery.parallelism", "10000"
 _LISTING_TASKS_PER_CORE = 4
@@ -42,7 +46,7 @@ def local_session(
     )
     for name, value in settings.items():
         builder = builder.config(name, value)
-    with _redirect_stderr():
+    with _redirect_stderr(), _end_jvm_on_failure():
         session: SparkSession = builder.getOrCreate()
     if _WORKER_PYTHON not in os.environ:
         session.sparkContext.pythonExec = sys.executable
@@ -89,6 +93,35 @@ def end_local_jvm() -> None:
         gateway.proc.wait()
 
 
+@contextmanager
+def _end_jvm_on_failure() -> Iterator[None]:
+    """Leave no JVM behind that this process began to start and does not wait for any more.
+
+    PySpark keeps no hold of the process that it launches until it has answered.
+    """
+    before = set(descendants(os.getpid()))
+    try:
+        yield
+    except BaseException:
+        later = [each for each in descendants(os.getpid()) if each not in before]
+        launched = [each for each in later if _is_launched_by_spark(each)]
+        for process in launched:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        if launched:
+            end_local_jvm()
+        raise
+
+
+def _is_launched_by_spark(process: int) -> bool:
+    """Whether it is the script or the JVM of a session; the program may have started others meanwhile."""
+    try:
+        with open(f"/proc/{process}/cmdline", "rb") as file:
+            return _GATEWAY in file.read()
+    except OSError:
+        return False
+
+
 def heap_bytes(session: SparkSession) -> int:
     """The heap of the driver or of an executor, whichever is smaller."""
     context = getattr(session, "_sc", None)
@@ -113,7 +146,7 @@ def _redirect_stderr() -> Iterator[None]:
         os.dup2(aside.fileno(), 2)
         try:
             yield
-        except BaseException:
+        except Exception:
             aside.seek(0)
             os.write(ours, aside.read())
             raise

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from holdfast.config.push import PushTable, name_with_type, parse_table
+from holdfast.config.push import PushTable, name_with_type, parse_table, raw_name
 from holdfast.config.push_schema import Schema, parse_schema
 from holdfast.errors import (
     Conflict,
@@ -341,10 +341,15 @@ class Replacement:
                 expected=", ".join(one.expected for one in failed),
                 found=", ".join(one.found for one in failed),
                 entry=self.entry_id,
-                hint="queries see what they saw before; look at the rows with the query option "
-                f"snapshotEntryId={self.entry_id}",
+                hint=f"queries see what they saw before; the rows: {self._query_of_hidden_rows}",
             )
         return results
+
+    @property
+    def _query_of_hidden_rows(self) -> str:
+        # A text to be pasted; nothing runs it here.
+        statement = f"SELECT * FROM {raw_name(self.target.table)} LIMIT 10"  # noqa: S608
+        return f'holdfast query "{statement}" --options snapshotEntryId={self.entry_id}'
 
     def end(self) -> Published:
         """Publish: from now on queries see the new segments.
