@@ -278,6 +278,54 @@ def test_snapshots_are_listed_newest_first_with_the_way_to_each():
     assert len({each.epoch for each in listed}) == 4
 
 
+def test_two_reverts_in_a_row_leave_both_pushes_to_be_redone():
+    """The start of the second push let go of the empty table before the first one, and of nothing else."""
+    table = table_with(config=REFRESH)
+    first = table.push("v1")
+    second = table.push("v2")
+    table.revert(second)
+    table.revert(first)
+    assert table.seen == set()
+
+    for _ in range(3):
+        table.retention()
+
+    assert [each.entry_id for each in table.snapshots() if each.position < 0] == [second, first]
+    table.redo(first)
+    assert table.seen == {"v1"}
+    table.redo(second)
+    assert table.seen == {"v2"}
+
+
+def test_two_reverts_are_redone_until_the_window_is_over():
+    table = table_with(config=REFRESH)
+    first = table.push("v1")
+    second = table.push("v2")
+    table.revert(second)
+    table.revert(first)
+
+    for _ in range(3):
+        table.retention(after_ms=table.state.config.replaced_retention_ms + 1)
+
+    refused("ENTRY_NOT_FOUND", table.redo, second, table=table)
+    assert table.all == set()
+
+
+def test_what_a_redo_publishes_again_stays_pinned():
+    table = table_with(config=MANY)
+    table.push("v1")
+    entry = table.push("v2")
+    table.revert(entry)
+    pinned = next(each for each in table.snapshots() if each.entry_id == entry)
+    table.pin(pinned.epoch, until_ms=table.now + 1000)
+
+    table.redo(entry)
+
+    current = next(each for each in table.snapshots() if each.is_current)
+    assert current.epoch != pinned.epoch
+    assert current.pinned_until_ms == table.now + 1000
+
+
 def test_a_redo_beside_an_exclusive_push_waits():
     table = table_with(config=replace(REFRESH, retained_snapshots=5))
     table.push("v1")

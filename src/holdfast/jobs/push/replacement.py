@@ -30,7 +30,12 @@ from holdfast.errors import (
 )
 from holdfast.format.segments import Creation, SegmentDescription
 from holdfast.jobs.reports import GateResult
-from holdfast.jobs.service_client import ServiceClient, segments_path
+from holdfast.jobs.service_client import (
+    WAITING_FOR_BROKERS,
+    ServiceClient,
+    late_brokers,
+    segments_path,
+)
 from holdfast.model.pushes import PUSH_RUN
 from holdfast.model.segment import ColumnRange
 from holdfast.push.segments.build import BuiltSegment
@@ -45,7 +50,6 @@ _UPLOAD_S = 600
 _GATES_S = 900
 _END_S = 900
 _ONLINE_WITHIN_MS = 600_000
-_BROKERS_WITHIN_MS = 60_000
 _BATCH = 2000
 _LOST = frozenset({"ENTRY_REVERTED", "ENTRY_NOT_FOUND", "LEASE_HELD", "LINEAGE_ENTRY_REVERTED"})
 
@@ -357,7 +361,7 @@ class Replacement:
         try:
             answer = self.target.post(
                 "endReplaceSegments", type=_TYPE, segmentLineageEntryId=self.entry_id,
-                onlineTimeoutMs=_ONLINE_WITHIN_MS, waitForBrokers=True, brokerTimeoutMs=_BROKERS_WITHIN_MS,
+                onlineTimeoutMs=_ONLINE_WITHIN_MS, **WAITING_FOR_BROKERS,
                 headers={"X-Lease-Token": self._lease_token}, timeout_s=_END_S,
             )  # fmt: skip
         except HoldfastError as error:
@@ -370,9 +374,7 @@ class Replacement:
                 cause=error,
                 hint="holdfast push lineage tells when the service answers again",
             ) from error
-        epoch, brokers = answer.get("epoch"), answer.get("brokers", {})
-        late = sorted(name for name, applied in brokers.items() if epoch is not None and applied < epoch)
-        return Published(epoch=epoch, late=tuple(late))
+        return Published(epoch=answer.get("epoch"), late=late_brokers(answer))
 
     def give_up(self) -> bool:
         """Take the push back if it is still open; False if it was published."""

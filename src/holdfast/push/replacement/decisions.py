@@ -65,6 +65,14 @@ class Draft:
             details, ended_at_ms=ended_at_ms, epoch=self._epoch + 1, replaced_epoch=self._epoch
         )
         self._epoch += 1
+        if details.epoch in self.pins:
+            # It is published again, as another epoch: what was pinned stays pinned.
+            self.pins = MappingProxyType(
+                {
+                    self._epoch if epoch == details.epoch else epoch: until
+                    for epoch, until in self.pins.items()
+                }
+            )
 
     def finalise(self, entry_id: str) -> None:
         """Say that the entry's hidden side is going; one that was dropped needs no saying."""
