@@ -380,8 +380,11 @@ class ReplaceRules:
 
         planned = table.revert(entry, dryRun=True)
         assert planned.json()["empties"] is True
-        assert code(table.revert(entry, toEmpty=False), 400) == "WOULD_BE_EMPTY"
-        assert table.client.post(rollback, steps=1, dryRun=True).status_code >= 400, "nothing was seen before"
+        assert code(table.revert(entry, toEmpty=False), 409) == "WOULD_BE_EMPTY"
+        assert table.client.post(rollback, steps=1, dryRun=True).json()["empties"] is True
+        precise = {"X-Lineage-Status": "precise"}
+        answer = table.client.post(rollback, steps=1, toEmpty=False, headers=precise)
+        assert code(answer, 409) == "WOULD_BE_EMPTY"
         assert table.records() == before
 
         second = table.push(["a"], ["b"])

@@ -94,7 +94,7 @@ def push_unpin(table: str, *, epoch: int | None, controller: str, as_json: bool)
     Example: holdfast push unpin orders --epoch 3
     """
     client = ServiceClient(controller)
-    chosen = _pinned_epoch(client, table) if epoch is None else epoch
+    chosen = _only_pin(client, table) if epoch is None else epoch
     answer = client.delete(segments_path(table, "snapshots", str(chosen), "pin"), type=TYPE)
     if as_json:
         print_json(answer)
@@ -122,7 +122,7 @@ def _current_epoch(client: ServiceClient, table: str) -> int:
     return int(next(one["epoch"] for one in _snapshots(client, table) if one["isCurrent"]))
 
 
-def _pinned_epoch(client: ServiceClient, table: str) -> int:
+def _only_pin(client: ServiceClient, table: str) -> int:
     pinned = [int(one["epoch"]) for one in _snapshots(client, table) if one["pinnedUntil"]]
     if len(pinned) != 1:
         raise InvalidRequest(

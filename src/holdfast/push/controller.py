@@ -373,10 +373,6 @@ class Controller:
 
     def pin(self, table: str, epoch: int, *, until_ms: int, by: Caller) -> Snapshot:
         """Keep a snapshot, and the way back to it, from retention until then."""
-        if until_ms <= self._clock.now_ms():
-            raise InvalidRequest(
-                "a pin ends later than now", table=table, until=until_ms, code="PARAMETER_INVALID"
-            )
         self._set_pin(table, epoch, until_ms, by=by)
         return next(each for each in self.views.snapshots(table) if each.epoch == epoch)
 
@@ -504,6 +500,10 @@ class Controller:
                 if not any(each.epoch == epoch for each in snapshots(state)):
                     raise InvalidRequest(
                         "there is no such snapshot", table=table, epoch=epoch, code="SNAPSHOT_NOT_FOUND"
+                    )
+                if until_ms <= self._clock.now_ms():
+                    raise InvalidRequest(
+                        "a pin ends later than now", table=table, until=until_ms, code="PARAMETER_INVALID"
                     )
                 pins[epoch] = until_ms
             push = replace(state.push, pins=MappingProxyType(pins))

@@ -96,7 +96,7 @@ def find_undone_commits(table: OpenTable, times: Iterable[InstantTime]) -> froze
     return frozenset(time for time in times if not is_kept(time))
 
 
-def served_pushes(pushes: Iterable[Push], fates: Mapping[str, Fate]) -> list[Push]:
+def find_served(pushes: Iterable[Push], fates: Mapping[str, Fate]) -> list[Push]:
     """The push that queries see at each place; where nobody tells, the newest that is recorded."""
     told = [push for push in pushes if fates.get(push.entry_id, Fate.UNKNOWN) is not Fate.UNKNOWN]
     places = {push.place for push in told}
@@ -121,7 +121,7 @@ def push_warnings(
     fates: Mapping[str, Fate] = MappingProxyType({}),
 ) -> list[str]:
     """What is served although its commit is gone, as far as is known, and what to do."""
-    served = [push for push in served_pushes(records.pushes, fates) if push.instant in gone]
+    served = [push for push in find_served(records.pushes, fates) if push.instant in gone]
     return [
         *(f"{path} cannot be read: holdfast repair {_uri(table)} moves it away" for path in records.torn),
         *(

@@ -19,10 +19,10 @@ from holdfast.services.leases import LeaseStatus, leases
 from holdfast.services.pushes import (
     Ask,
     ask_nobody,
+    find_served,
     find_undone_commits,
     push_records,
     push_warnings,
-    served_pushes,
 )
 from holdfast.table.opened import OpenTable
 from holdfast.table.stable_read import timeline_and_ledger
@@ -109,7 +109,7 @@ def table_status(table: OpenTable, *, ask: Ask = ask_nobody) -> TableStatus:
     pending = pending_instants(table, timeline, state)
     records = push_records(table)
     fates = ask(records.pushes)
-    served = served_pushes(records.pushes, fates)
+    served = find_served(records.pushes, fates)
     gone = find_undone_commits(table, [push.instant for push in served]) if served else frozenset()
     leftovers = table.store.leftovers()
     return TableStatus(
