@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, TypedDict, Unpack, cast
 
 from holdfast.clock import SystemClock
 from holdfast.config.choices import Operation
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from holdfast.concurrency.heartbeats import HeartbeatStatus
+    from holdfast.model.arrow_stream import ArrowStream
     from holdfast.model.pushes import Push
     from holdfast.read.batches import Selection
     from holdfast.read.snapshot import Moment
@@ -108,7 +109,8 @@ def table_exists(path: str, *, storage_options: Mapping[str, str] | None = None)
 class Table:
     """One table. Made by `create_table` and `open_table`.
 
-    Every verb that writes takes `idempotency=(application, number)`. If a write of
+    Verbs that write take a Spark DataFrame, or whatever offers its rows as an Arrow stream.
+    Each takes `idempotency=(application, number)`. If a write of
     that application with this number, or a greater one, is committed and stands, nothing is
     written, and the answer is that commit, with `repeated` true.
     """
@@ -118,6 +120,12 @@ class Table:
 
     def __repr__(self) -> str:
         return f"Table({self.path!r}, name={self.settings.name!r}, type={self.settings.table_type.value})"
+
+    def _repr_html_(self) -> str:
+        """What notebooks show."""
+        from holdfast.services.table_html import table_html
+
+        return table_html(self._opened)
 
     @property
     def path(self) -> str:
@@ -129,7 +137,7 @@ class Table:
 
     def bulk_insert(
         self,
-        rows: DataFrame | pa.Table,
+        rows: DataFrame | ArrowStream,
         *,
         options: Mapping[str, str] | None = None,
         idempotency: Idempotency | None = None,
@@ -139,7 +147,7 @@ class Table:
 
     def insert(
         self,
-        rows: DataFrame | pa.Table,
+        rows: DataFrame | ArrowStream,
         *,
         options: Mapping[str, str] | None = None,
         idempotency: Idempotency | None = None,
@@ -149,7 +157,7 @@ class Table:
 
     def upsert(
         self,
-        rows: DataFrame | pa.Table,
+        rows: DataFrame | ArrowStream,
         *,
         options: Mapping[str, str] | None = None,
         idempotency: Idempotency | None = None,
@@ -163,7 +171,7 @@ class Table:
 
     def delete(
         self,
-        rows: DataFrame | pa.Table,
+        rows: DataFrame | ArrowStream,
         *,
         options: Mapping[str, str] | None = None,
         idempotency: Idempotency | None = None,
@@ -177,7 +185,7 @@ class Table:
 
     def insert_overwrite(
         self,
-        rows: DataFrame | pa.Table,
+        rows: DataFrame | ArrowStream,
         *,
         options: Mapping[str, str] | None = None,
         idempotency: Idempotency | None = None,
@@ -187,7 +195,7 @@ class Table:
 
     def insert_overwrite_table(
         self,
-        rows: DataFrame | pa.Table,
+        rows: DataFrame | ArrowStream,
         *,
         options: Mapping[str, str] | None = None,
         idempotency: Idempotency | None = None,
@@ -527,7 +535,7 @@ class Table:
     def _write(
         self,
         operation: Operation,
-        rows: DataFrame | pa.Table,
+        rows: DataFrame | ArrowStream,
         options: Mapping[str, str] | None,
         idempotency: Idempotency | None,
     ) -> Commit:
@@ -541,7 +549,7 @@ class Table:
 def write_rows(
     table: Table,
     operation: Operation,
-    rows: DataFrame | pa.Table,
+    rows: DataFrame | ArrowStream,
     *,
     options: Mapping[str, str] | None = None,
     idempotency: Idempotency | None = None,
@@ -550,18 +558,15 @@ def write_rows(
     return table._write(operation, rows, options, idempotency)
 
 
-def _rows(rows: DataFrame | pa.Table) -> Rows:
-    import pyarrow as pa
-
-    if isinstance(rows, pa.Table):
-        from holdfast.engines.arrow.rows import ArrowRows
-
-        return ArrowRows(rows)
+def _rows(rows: DataFrame | ArrowStream) -> Rows:
     if hasattr(rows, "mapInArrow"):
         from holdfast.engines.spark.writer import SparkRows
 
-        return SparkRows(rows)
-    raise InvalidRequest("rows must be a Spark DataFrame or a pyarrow Table", given=type(rows).__name__)
+        return SparkRows(cast("DataFrame", rows))
+    from holdfast.engines.arrow.rows import ArrowRows
+    from holdfast.engines.arrow.streams import read_stream
+
+    return ArrowRows(read_stream(rows))
 
 
 def _check_package(name: str) -> None:
