@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 from holdfast.config.push import PushTable, name_with_type, parse_table
 from holdfast.config.push_schema import Schema, parse_schema
+from holdfast.config.push_support import check_supported, check_supported_schema
 from holdfast.errors import (
     Conflict,
     Fenced,
@@ -130,6 +131,9 @@ def open_target(url: str, token: str, table: str, retry: RetryPolicy) -> PushTar
     place = f"/tables/{quote(name, safe='')}"
     config = retry.until_answered(lambda: client.get(place, type=_TYPE))[_TYPE]
     schema = retry.until_answered(lambda: client.get(f"{place}/schema"))
+    # A table of before, or of another controller, may ask for what nobody would do.
+    check_supported(config)
+    check_supported_schema(schema)
     facts = retry.until_answered(lambda: client.get(segments_path(name, "preflight"), expectedBytes=0))
     if "deepStore" not in facts:
         raise InvalidRequest("the table may not be written", table=name, hint="ask for the role write")
