@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from holdfast.clock import SystemClock
 from holdfast.config.choices import Operation
 from holdfast.config.datasource import PARTITIONS_TO_DELETE, OptionValue, SourceWrite
 from holdfast.config.option import Area
 from holdfast.config.option_table import options_of
-from holdfast.errors import InvalidOption, InvalidRequest, TableExists
+from holdfast.errors import InvalidOption, TableExists
 from holdfast.host import SystemHost
 from holdfast.lake import Idempotency, Table, table_exists, write_rows
 from holdfast.model.reports import Commit
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
+    from holdfast.model.arrow_stream import ArrowStream
+
 
 class _Mode(StrEnum):
     APPEND = "append"
@@ -31,7 +33,7 @@ class _Mode(StrEnum):
 
 
 def write(
-    df: DataFrame | pa.Table,
+    df: DataFrame | ArrowStream,
     path: str,
     options: Mapping[str, OptionValue],
     mode: str = "append",
@@ -58,11 +60,12 @@ def write(
         return None
     if exists and wanted is _Mode.ERROR_IF_EXISTS:
         raise TableExists("there is already a table here", path=path, hint="use mode append or overwrite")
+    rows = _as_rows(df)
     table = Table(
         open_target(
             location_of(path, storage_options),
             request,
-            columns=_columns(df),
+            columns=_columns(rows),
             clock=SystemClock(),
             host=SystemHost(),
         )
@@ -73,8 +76,8 @@ def write(
         )
     if exists and wanted is _Mode.OVERWRITE:
         replacing = _replacing(operation) | dict(request.options)
-        return table.insert_overwrite_table(df, options=replacing, idempotency=idempotency)
-    return write_rows(table, operation, df, options=request.options, idempotency=idempotency)
+        return table.insert_overwrite_table(rows, options=replacing, idempotency=idempotency)
+    return write_rows(table, operation, rows, options=request.options, idempotency=idempotency)
 
 
 def _mode(text: str) -> _Mode:
@@ -86,12 +89,16 @@ def _mode(text: str) -> _Mode:
     return _Mode(spelled)
 
 
-def _columns(df: object) -> list[str]:
-    for spelling in ("column_names", "columns"):
-        columns = getattr(df, spelling, None)
-        if isinstance(columns, list):
-            return columns
-    raise InvalidRequest("rows must be a Spark DataFrame or a pyarrow Table", given=type(df).__name__)
+def _as_rows(df: DataFrame | ArrowStream) -> DataFrame | pa.Table:
+    if hasattr(df, "mapInArrow"):
+        return cast("DataFrame", df)
+    from holdfast.engines.arrow.streams import read_stream
+
+    return read_stream(df)
+
+
+def _columns(rows: DataFrame | pa.Table) -> list[str]:
+    return cast("list[str]", rows.columns if hasattr(rows, "mapInArrow") else rows.column_names)
 
 
 def _replacing(operation: Operation) -> dict[str, str]:

@@ -7,7 +7,8 @@ at a timeline must not wait for either.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, TypedDict, Unpack, cast
 
 from holdfast.clock import SystemClock
 from holdfast.config.choices import Operation
@@ -37,14 +38,32 @@ if TYPE_CHECKING:
     import datetime as dt
     from contextlib import AbstractContextManager
 
+    import pandas as pd
+    import polars as pl
     import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.dataset as ds
+    from duckdb import DuckDBPyConnection, DuckDBPyRelation
     from pyspark.sql import DataFrame, SparkSession
 
     from holdfast.concurrency.heartbeats import HeartbeatStatus
+    from holdfast.model.arrow_stream import ArrowStream
     from holdfast.model.pushes import Push
+    from holdfast.read.batches import Selection
     from holdfast.read.snapshot import Moment
     from holdfast.services.leases import Lease, LeaseStatus
     from holdfast.writes.rows import Rows
+
+
+class _Selected(TypedDict, total=False):
+    """What of a table is read, and as of when."""
+
+    as_of: Moment | None
+    columns: Sequence[str] | None
+    filter: pc.Expression | None
+    read_optimized: bool
+    meta_columns: bool
+
 
 Idempotency = tuple[str, int]
 """Who numbers its writes, and the number of this one: a write of that number is committed once."""
@@ -90,7 +109,8 @@ def table_exists(path: str, *, storage_options: Mapping[str, str] | None = None)
 class Table:
     """One table. Made by `create_table` and `open_table`.
 
-    Every verb that writes takes `idempotency=(application, number)`. If a write of
+    Verbs that write take a Spark DataFrame, or whatever offers its rows as an Arrow stream.
+    Each takes `idempotency=(application, number)`. If a write of
     that application with this number, or a greater one, is committed and stands, nothing is
     written, and the answer is that commit, with `repeated` true.
     """
@@ -100,6 +120,12 @@ class Table:
 
     def __repr__(self) -> str:
         return f"Table({self.path!r}, name={self.settings.name!r}, type={self.settings.table_type.value})"
+
+    def _repr_html_(self) -> str:
+        """What notebooks show."""
+        from holdfast.services.table_html import table_html
+
+        return table_html(self._opened)
 
     @property
     def path(self) -> str:
@@ -111,7 +137,7 @@ class Table:
 
     def bulk_insert(
         self,
-        rows: DataFrame | pa.Table,
+        rows: DataFrame | ArrowStream,
         *,
         options: Mapping[str, str] | None = None,
         idempotency: Idempotency | None = None,
@@ -121,7 +147,7 @@ class Table:
 
     def insert(
         self,
-        rows: DataFrame | pa.Table,
+        rows: DataFrame | ArrowStream,
         *,
         options: Mapping[str, str] | None = None,
         idempotency: Idempotency | None = None,
@@ -131,7 +157,7 @@ class Table:
 
     def upsert(
         self,
-        rows: DataFrame | pa.Table,
+        rows: DataFrame | ArrowStream,
         *,
         options: Mapping[str, str] | None = None,
         idempotency: Idempotency | None = None,
@@ -145,7 +171,7 @@ class Table:
 
     def delete(
         self,
-        rows: DataFrame | pa.Table,
+        rows: DataFrame | ArrowStream,
         *,
         options: Mapping[str, str] | None = None,
         idempotency: Idempotency | None = None,
@@ -159,7 +185,7 @@ class Table:
 
     def insert_overwrite(
         self,
-        rows: DataFrame | pa.Table,
+        rows: DataFrame | ArrowStream,
         *,
         options: Mapping[str, str] | None = None,
         idempotency: Idempotency | None = None,
@@ -169,7 +195,7 @@ class Table:
 
     def insert_overwrite_table(
         self,
-        rows: DataFrame | pa.Table,
+        rows: DataFrame | ArrowStream,
         *,
         options: Mapping[str, str] | None = None,
         idempotency: Idempotency | None = None,
@@ -219,16 +245,56 @@ class Table:
         *,
         as_of: Moment | None = None,
         columns: Sequence[str] | None = None,
+        filter: pc.Expression | None = None,  # noqa: A002  # the word of pyarrow
         read_optimized: bool = False,
         meta_columns: bool = False,
     ) -> pa.Table:
-        """As `read`, without Spark, into memory."""
-        from holdfast.read.arrow_rows import read_rows, select_schema
-        from holdfast.read.snapshot import snapshot
+        """As `read`, without Spark, into memory; with a filter only the rows for which it is true.
 
-        found = snapshot(self._opened, as_of=as_of, read_optimized=read_optimized)
-        schema = select_schema(found.schema, columns=columns, meta_columns=meta_columns)
-        return read_rows(self._opened.store, found, schema)
+        A filter is a pyarrow expression, such as `pyarrow.compute.field("city") == "oslo"`.
+        """
+        return self._select(
+            as_of=as_of,
+            columns=columns,
+            filter=filter,
+            read_optimized=read_optimized,
+            meta_columns=meta_columns,
+        ).read()
+
+    def to_batches(self, **selected: Unpack[_Selected]) -> pa.RecordBatchReader:
+        """As `to_arrow`, in batches, while they are read; at most one row group of one file is in memory."""
+        return self._select(**selected).stream()
+
+    def to_dataset(self, **selected: Unpack[_Selected]) -> ds.Dataset:
+        """As `to_arrow`, for engines that choose columns and rows of a pyarrow dataset by themselves."""
+        from holdfast.read.dataset import TableDataset
+
+        return TableDataset(self._select(**selected))
+
+    def to_pandas(self, **selected: Unpack[_Selected]) -> pd.DataFrame:
+        """As `to_arrow`, as a DataFrame of pandas."""
+        _check_package("pandas")
+        return self._select(**selected).read().to_pandas()
+
+    def to_polars(self, **selected: Unpack[_Selected]) -> pl.DataFrame:
+        """As `to_arrow`, as a DataFrame of Polars."""
+        _check_package("polars")
+        import polars
+
+        return polars.from_arrow(self._select(**selected).read())
+
+    def to_duckdb(self, connection: DuckDBPyConnection, **selected: Unpack[_Selected]) -> DuckDBPyRelation:
+        """As `to_arrow`, as a relation of that connection.
+
+        It is read anew by each query, of the columns and rows that the query needs,
+        always as of the snapshot that was chosen here.
+        """
+        if not hasattr(connection, "from_arrow"):
+            raise InvalidRequest(
+                "not a connection of DuckDB", given=type(connection).__name__,
+                hint="pip install duckdb, and give duckdb.connect()",
+            )  # fmt: skip
+        return connection.from_arrow(self.to_dataset(**selected))
 
     def changes(
         self,
@@ -451,10 +517,25 @@ class Table:
 
         return drop(self._opened, force=force)
 
+    def _select(
+        self,
+        *,
+        as_of: Moment | None = None,
+        columns: Sequence[str] | None = None,
+        filter: pc.Expression | None = None,  # noqa: A002  # the word of pyarrow
+        read_optimized: bool = False,
+        meta_columns: bool = False,
+    ) -> Selection:
+        from holdfast.read.batches import select
+        from holdfast.read.snapshot import snapshot
+
+        found = snapshot(self._opened, as_of=as_of, read_optimized=read_optimized)
+        return select(self._opened.store, found, columns=columns, filter=filter, meta_columns=meta_columns)
+
     def _write(
         self,
         operation: Operation,
-        rows: DataFrame | pa.Table,
+        rows: DataFrame | ArrowStream,
         options: Mapping[str, str] | None,
         idempotency: Idempotency | None,
     ) -> Commit:
@@ -468,7 +549,7 @@ class Table:
 def write_rows(
     table: Table,
     operation: Operation,
-    rows: DataFrame | pa.Table,
+    rows: DataFrame | ArrowStream,
     *,
     options: Mapping[str, str] | None = None,
     idempotency: Idempotency | None = None,
@@ -477,18 +558,20 @@ def write_rows(
     return table._write(operation, rows, options, idempotency)
 
 
-def _rows(rows: DataFrame | pa.Table) -> Rows:
-    import pyarrow as pa
-
-    if isinstance(rows, pa.Table):
-        from holdfast.engines.arrow.rows import ArrowRows
-
-        return ArrowRows(rows)
+def _rows(rows: DataFrame | ArrowStream) -> Rows:
     if hasattr(rows, "mapInArrow"):
         from holdfast.engines.spark.writer import SparkRows
 
-        return SparkRows(rows)
-    raise InvalidRequest("rows must be a Spark DataFrame or a pyarrow Table", given=type(rows).__name__)
+        return SparkRows(cast("DataFrame", rows))
+    from holdfast.engines.arrow.rows import ArrowRows
+    from holdfast.engines.arrow.streams import read_stream
+
+    return ArrowRows(read_stream(rows))
+
+
+def _check_package(name: str) -> None:
+    if find_spec(name) is None:
+        raise InvalidRequest("a package is not installed", package=name, hint=f"pip install {name}")
 
 
 def _names(names: str | Sequence[str] | None) -> tuple[str, ...]:

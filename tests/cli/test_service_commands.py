@@ -14,8 +14,12 @@ import pytest
 from harness.certificates import make_certificate
 from harness.push_client import Client, basic, make_table
 from harness.screens import broken_identifiers, show_on_screen
+from holdfast.cli import service_calls
 from holdfast.cli.layout import width_of
 from holdfast.config.server import Listener, Role, ServerSettings, User
+from holdfast.push.metastore.open import open_metastore
+from holdfast.push.state.catalog import Catalog
+from holdfast.push.state.records import BrokerEpochs
 from holdfast.server.run import serving
 from holdfast.server.secrets import hash_secret, parse_hash
 
@@ -113,6 +117,79 @@ def test_revert_takes_the_newest_push_after_showing_the_plan(push, table):
     assert table.visible() == {"a"}
     again = push("revert", table.name, "--entry", table.second, "--yes")
     assert "before" in again.stdout
+
+
+def test_a_revert_that_empties_the_table_says_so_and_wants_to_be_told(push, table):
+    push("revert", table.name, "--yes")
+
+    planned = push("revert", table.name, "--dry-run")
+    refused = push("revert", table.name, "--yes")
+
+    assert "NO ROWS: THE TABLE BECOMES EMPTY" in planned.stdout
+    assert (refused.exit_code, "--to-empty" in refused.stderr) == (2, True)
+    assert table.visible() == {"a"}
+    done = push("revert", table.name, "--to-empty", "--yes", "--json")
+    assert (json.loads(done.stdout)["empties"], table.visible()) == (True, set())
+
+
+def test_redo_takes_reverts_back_one_by_one(push, table):
+    nothing = push("redo", table.name, "--yes")
+    assert (nothing.exit_code, "nothing that was taken back" in nothing.stderr) == (2, True)
+    push("revert", table.name, "--yes")
+    push("revert", table.name, "--to-empty", "--yes")
+
+    planned = push("redo", table.name, "--dry-run")
+    assert (table.first in planned.stdout, table.visible()) == (True, set())
+    first = json.loads(push("redo", table.name, "--yes", "--json").stdout)
+    assert (first["entry"], first["redone"], first["late_brokers"]) == (table.first, True, [])
+    assert table.visible() == {"a"}
+    assert f"redone: {table.second}" in push("redo", table.name, "--yes").stdout
+    assert table.visible() == {"b"}
+    again = push("redo", table.name, "--entry", table.second, "--yes")
+    assert "had been redone before" in again.stdout
+
+
+def test_queries_see_at_once_what_revert_and_redo_leave(push, query, table):
+    """No time between the command's end and the query."""
+    rows = f"SELECT count(*) FROM {table.name}"
+    for _ in range(3):
+        push("revert", table.name, "--yes")
+        assert json.loads(query(rows, "--json").stdout)["resultTable"]["rows"] == [[2]]
+        push("redo", table.name, "--yes")
+        assert json.loads(query(rows, "--json").stdout)["resultTable"]["rows"] == [[3]]
+
+
+def test_a_broker_that_does_not_switch_is_named(push, table, running, monkeypatch):
+    monkeypatch.setattr(
+        service_calls, "WAITING_FOR_BROKERS", {"waitForBrokers": True, "brokerTimeoutMs": 100}
+    )
+    store = open_metastore(running.service.settings.store)
+    try:
+        Catalog(store).announce_epoch(table.typed, "Broker_ghost_1", BrokerEpochs(epoch=0, applied=0))
+
+        result = push("revert", table.name, "--yes")
+
+        assert (result.exit_code, "Broker_ghost_1 had not switched" in result.stdout) == (0, True)
+    finally:
+        Catalog(store).withdraw_epoch(table.typed, "Broker_ghost_1")
+        store.close()
+
+
+def test_a_snapshot_is_pinned_and_let_go(push, table):
+    pinned = push("pin", table.name, "--until", "2100-01-02")
+    assert pinned.exit_code == 0, pinned.stderr
+    assert "2100-01-02 00:00:00 UTC" in pinned.stdout
+    listed = push("snapshots", table.name).stdout.splitlines()
+    assert ["now, pinned" in line for line in listed[2:]].count(True) == 1
+
+    assert push("unpin", table.name).exit_code == 0
+    assert "pinned" not in push("snapshots", table.name).stdout
+    nothing = push("unpin", table.name)
+    assert (nothing.exit_code, "no snapshot is pinned" in nothing.stderr) == (2, True)
+    assert json.loads(push("pin", table.name, "--json").stdout)["pinnedUntil"] > time.time() * 1000
+    assert push("pin", table.name, "--epoch", "999").exit_code == 2
+    assert push("pin", table.name, "--until", "1999-01-01").exit_code == 2
+    assert push("pin", table.name, "--until", "soon").exit_code == 2
 
 
 def test_revert_of_an_open_push_needs_force(push, table):

@@ -2,7 +2,10 @@
 
 import json
 import shlex
+import threading
+from contextlib import contextmanager
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from click.testing import CliRunner
@@ -225,6 +228,107 @@ def test_lineage_and_snapshots_tell_where_rows_came_from(run, lake):
     sources = [one["source"] for one in json.loads(run(*words).stdout)["snapshots"]]
     assert sources[0] == {"lake.table": str(lake.path), "lake.instant": lake.instants[1]}
     assert sources[-1] == {}
+
+
+def test_taking_the_first_commit_back_leaves_no_rows_and_wants_to_be_told(run, tmp_path, running):
+    lake = PushedLake(tmp_path, running)
+    lake.commit_and_push()
+
+    planned = run("undo", lake.path, "--with-pushes", "--dry-run")
+    refused = run("undo", lake.path, "--with-pushes", "--yes")
+
+    assert "queries see NO ROWS" in planned.stdout
+    assert (refused.exit_code, "--to-empty" in refused.stderr) == (2, True)
+    assert len(lake.lake.to_arrow()) == 1
+    assert lake.served.visible() == {"s1"}
+    assert run("undo", lake.path, "--to-empty", "--yes").exit_code == 2
+    done = run("undo", lake.path, "--with-pushes", "--to-empty", "--yes")
+    assert (done.exit_code, lake.served.visible()) == (0, set())
+    assert len(lake.lake.to_arrow()) == 0
+
+
+def test_what_was_pushed_from_a_lost_commit_wants_to_be_told_too(run, tmp_path, running):
+    lake = PushedLake(tmp_path, running)
+    lake.commit_and_push()
+    lake.lake.undo()
+    words = ["push", "revert", lake.served.name, "--from-lake", lake.path, "--controller", lake.client.url]
+
+    refused = run(*words, "--yes")
+    assert (refused.exit_code, lake.served.visible()) == (2, {"s1"})
+    assert run(*words, "--to-empty", "--yes").exit_code == 0
+    assert lake.served.visible() == set()
+
+
+def test_show_and_verify_tell_what_is_served_now(run, lake):
+    lake.lake.undo()
+    assert "shows rows that were taken back:" in run("show", lake.path).stdout
+    assert "was pushed from it" in run("verify", lake.path).stdout
+
+    words = ["--controller", lake.client.url, "--yes"]
+    assert run("push", "revert", lake.served.name, *words).exit_code == 0
+
+    shown = run("show", lake.path).stdout
+    [served] = json.loads(run("show", lake.path, "--json").stdout)["served"]
+    assert "warning" not in shown
+    assert (served["instant"], served["is_confirmed"]) == (lake.instants[0], True)
+    assert "seen now" in shown
+    assert "was pushed from it" not in run("verify", lake.path).stdout
+
+    assert run("push", "redo", lake.served.name, *words).exit_code == 0
+    assert "shows rows that were taken back:" in run("show", lake.path).stdout
+    assert "was pushed from it" in run("verify", lake.path).stdout
+
+
+def test_a_service_that_does_not_answer_is_said_to_be_silent(run, lake):
+    for push in lake.lake.pushes():
+        write_push(lake.opened, replace(push, controller="http://127.0.0.1:9"))
+    lake.lake.undo()
+
+    shown = run("show", lake.path)
+
+    assert (shown.exit_code, "the service does not tell" in shown.stdout) == (0, True)
+    assert "unless that was reverted" in shown.stdout
+    assert "if that push is still served" in run("verify", lake.path).stdout
+
+
+@pytest.mark.parametrize("answer", [b"[]", b'{"lineageEntries": 3}', b"<html>", b'{"lineageEntries": {}}'])
+def test_only_the_own_controller_is_sent_credentials(run, lake, monkeypatch, answer):
+    """A table may come from anybody, and with it the address of something else than a service."""
+    with stranger(answer) as (url, heard):
+        for push in lake.lake.pushes():
+            write_push(lake.opened, replace(push, controller=url))
+        monkeypatch.setenv("HOLDFAST_TOKEN", "canary")
+        assert run("show", lake.path).exit_code == 0
+        assert heard
+        assert "canary" not in str(heard)
+        heard.clear()
+        monkeypatch.setenv("HOLDFAST_CONTROLLER", f"{url}/")
+        assert run("show", lake.path).exit_code == 0
+        assert "canary" in str(heard)
+
+
+@contextmanager
+def stranger(answer):
+    """Whatever is asked, it answers this; what it heard is in the list."""
+    heard = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            heard.append((self.path, dict(self.headers)))
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}", heard
+    server.shutdown()
+    thread.join()
+    server.server_close()
 
 
 def test_show_tells_what_is_served_and_warns_when_it_is_gone(run, lake):

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.config.push import check_table_name, name_with_type, parse_table, raw_name, unknown_sections
+from holdfast.config.push_support import check_supported, check_supported_schema
 from holdfast.config.values import DAY_MS, HOUR_MS, parse_period_ms, parse_size_bytes
 from holdfast.errors import InvalidOption, InvalidRequest, UnsupportedTable
 
@@ -165,6 +166,68 @@ def test_flags_may_be_texts():
 
 def test_unknown_sections_are_kept_and_named():
     assert unknown_sections(WHOLE) == {"/ours": {"kept": True}}
+
+
+def test_slips_within_sections_are_named_by_their_path():
+    slipped = {
+        "tableName": "orders",
+        "segmentsConfig": {"replicaton": "1"},
+        "quota": {"storge": "1G"},
+        "ingestionConfig": {"batchIngestionConfig": {"consistantDataPush": True}, "filterConfg": {}},
+    }
+
+    assert unknown_sections(slipped) == {
+        "/segmentsConfig/replicaton": "1",
+        "/ingestionConfig/filterConfg": {},
+        "/ingestionConfig/batchIngestionConfig/consistantDataPush": True,
+        "/quota/storge": "1G",
+    }
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({"transformConfigs": [{"columnName": "c", "transformFunction": "upper(d)"}]}, "transformConfigs"),
+        ({"filterConfig": {"filterFunction": "d > 1"}}, "filterConfig"),
+        ({"complexTypeConfig": {"delimiter": "."}}, "complexTypeConfig"),
+        ({"enrichmentConfigs": [{"enricherType": "x"}]}, "enrichmentConfigs"),
+        ({"aggregationConfigs": [{"columnName": "c"}]}, "aggregationConfigs"),
+    ],
+)
+def test_rows_that_would_be_made_at_ingestion_are_refused_by_name(more, told):
+    with pytest.raises(InvalidRequest, match=f"ingestionConfig.{told}") as caught:
+        check_supported({"tableName": "orders", "ingestionConfig": more})
+    assert caught.value.facts["code"] == "UNSUPPORTED_SETTING"
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ({"upsertConfig": {"mode": "FULL"}}, "upsertConfig.mode"),
+        ({"dedupConfig": {"dedupEnabled": "true"}}, "dedupConfig.dedupEnabled"),
+        (
+            {"ingestionConfig": {"batchIngestionConfig": {"consistentDataPush": True}}},
+            "batchIngestionConfig.consistentDataPush",
+        ),
+    ],
+)
+def test_settings_that_contradict_a_table_of_pushes_are_refused(config, told):
+    with pytest.raises(InvalidRequest, match=told):
+        check_supported({"tableName": "orders", **config})
+
+
+def test_what_asks_for_nothing_is_taken():
+    empty = {"transformConfigs": [], "filterConfig": {"filterFunction": None}, "aggregationConfigs": None}
+    check_supported({"ingestionConfig": empty, "upsertConfig": {"mode": "NONE"}, "dedupConfig": {}})
+    check_supported(WHOLE)
+    check_supported_schema({"dimensionFieldSpecs": [{"name": "c", "transformFunction": None}]})
+
+
+def test_a_column_that_would_be_computed_is_refused_by_its_place():
+    schema = {"metricFieldSpecs": [{"name": "a"}, {"name": "b", "transformFunction": "a + 1"}]}
+
+    with pytest.raises(InvalidRequest, match=r"metricFieldSpecs\[1\].transformFunction"):
+        check_supported_schema(schema)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import pytest
 
@@ -159,6 +160,10 @@ class PureTable:
         self.files |= added
         self.disk.update(segment.uri for segment in added.values())
         return self._apply(decision)
+
+    def pin(self, epoch: int, *, until_ms: int) -> None:
+        pins = MappingProxyType({**self.state.push.pins, epoch: until_ms})
+        self.state = replace(self.state, push=replace(self.state.push, pins=pins))
 
     def take_out(self, *names: str) -> None:
         """As if somebody had deleted them past every rule."""

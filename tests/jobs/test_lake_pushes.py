@@ -17,7 +17,7 @@ from holdfast.storage.local import LocalStore
 
 def _revert_all(lake):
     for plan in plan_reverts(lake.opened):
-        revert(lake.opened, plan)
+        revert(lake.opened, plan, to_empty=True)
 
 
 def test_a_push_is_recorded_with_the_commit_it_came_from(lake):

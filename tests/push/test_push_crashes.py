@@ -77,6 +77,15 @@ def _reverted() -> PushWorld:
 
 
 @cache
+def _emptied() -> PushWorld:
+    """Both pushes were reverted, one after the other, and retention has passed."""
+    world = _reverted().copy()
+    world.revert(_entry(world, EntryState.COMPLETED))
+    world.retention()
+    return world
+
+
+@cache
 def _old() -> PushWorld:
     world = _open().copy()
     world.clock.now += 2 * DAY_MS
@@ -176,6 +185,14 @@ def _redoes(world: PushWorld) -> object:
     return world.controller.redo(TABLE, _entry(world, EntryState.REVERTED), by=ANN)
 
 
+def _redoes_first(world: PushWorld) -> object:
+    """The entry that was reverted first, and with it the one that it was built on."""
+    reverted = [
+        one.id for one in world.catalog.load(TABLE).lineage.entries if one.state is EntryState.REVERTED
+    ]
+    return world.controller.redo(TABLE, reverted[0], by=ANN)
+
+
 def _starts(sources: str, targets: str, **options) -> Callable[[PushWorld], object]:
     return lambda world: world.start(sources.split(), targets.split(), by=KEYED, **options)
 
@@ -254,6 +271,8 @@ CASES = [
     Case("forced revert", _open, lambda w: w.revert(_entry(w), force=True), (B,), 1),
     Case("rollback", _two, lambda w: w.rollback(steps=1, by=KEYED), (B, A), 1),
     Case("redo", _reverted, _redoes, (A, B), 1),
+    Case("second revert", _reverted, lambda w: w.revert(_entry(w, EntryState.COMPLETED)), (A, []), 1),
+    Case("redo of two", _emptied, _redoes_first, ([], B), 1),
     Case("delete", _two, lambda w: w.controller.delete_segments(TABLE, ["b0"], by=ANN), (B, [2] * 2), 1),
     Case("retention decides", _old, lambda w: w.retention(), (B,), 1),
     Case("retention deletes", _leaving, lambda w: w.retention(), (B,), 10),

@@ -6,6 +6,7 @@ import pytest
 
 from harness.push_rules import OPERATOR, PLAIN, REFRESH, SOMEBODY, refused, table_with
 from holdfast.config.push_rules import PINOT
+from holdfast.config.values import DAY_MS
 from holdfast.model.lineage import EntryState
 from holdfast.push.calls import Caller
 
@@ -276,6 +277,91 @@ def test_snapshots_are_listed_newest_first_with_the_way_to_each():
     assert listed[2].steps == (entries[1],)
     assert listed[1].is_current
     assert len({each.epoch for each in listed}) == 4
+
+
+def test_two_reverts_in_a_row_leave_both_pushes_to_be_redone():
+    """The start of the second push let go of the empty table before the first one, and of nothing else."""
+    table = table_with(config=REFRESH)
+    first = table.push("v1")
+    second = table.push("v2")
+    table.revert(second)
+    table.revert(first)
+    assert table.seen == set()
+
+    for _ in range(3):
+        table.retention()
+
+    assert [each.entry_id for each in table.snapshots() if each.position < 0] == [second, first]
+    table.redo(first)
+    assert table.seen == {"v1"}
+    table.redo(second)
+    assert table.seen == {"v2"}
+
+
+def test_two_reverts_are_redone_until_the_window_is_over():
+    table = table_with(config=REFRESH)
+    first = table.push("v1")
+    second = table.push("v2")
+    table.revert(second)
+    table.revert(first)
+
+    for _ in range(3):
+        table.retention(after_ms=table.state.config.replaced_retention_ms + 1)
+
+    refused("ENTRY_NOT_FOUND", table.redo, second, table=table)
+    assert table.all == set()
+
+
+def test_what_a_redo_publishes_again_stays_pinned():
+    table = table_with(config=MANY)
+    table.push("v1")
+    entry = table.push("v2")
+    table.revert(entry)
+    pinned = next(each for each in table.snapshots() if each.entry_id == entry)
+    table.pin(pinned.epoch, until_ms=table.now + 1000)
+
+    table.redo(entry)
+
+    current = next(each for each in table.snapshots() if each.is_current)
+    assert current.epoch != pinned.epoch
+    assert current.pinned_until_ms == table.now + 1000
+
+
+def test_a_pin_stays_when_retention_forgets_who_published_what_it_keeps():
+    """The entry goes once there is nothing left that it hides; the next push would let go of its rows."""
+    table = table_with(config=REFRESH)
+    table.push("v1")
+    table.push("v2")
+    current = next(each for each in table.snapshots() if each.is_current)
+    until_ms = table.now + 100 * DAY_MS
+    table.pin(current.epoch, until_ms=until_ms)
+
+    for _ in range(4):
+        table.retention(after_ms=2 * DAY_MS)
+    assert table.state.lineage.entries == ()
+    assert [each.pinned_until_ms for each in table.snapshots() if each.is_current] == [until_ms]
+    for number in range(3, 7):
+        table.push(f"v{number}")
+        table.retention()
+
+    [kept] = [each for each in table.snapshots() if each.segments == {"v2"}]
+    assert kept.pinned_until_ms == until_ms
+    table.rollback(epoch=kept.epoch)
+    assert table.seen == {"v2"}
+
+
+def test_what_was_there_before_any_push_stays_pinned_over_a_revert_and_another_push():
+    table = table_with("a", config=MANY)
+    [base] = table.snapshots()
+    until_ms = table.now + 100 * DAY_MS
+    table.pin(base.epoch, until_ms=until_ms)
+
+    first = table.push("v1")
+    table.revert(first)
+    table.push("v2")
+
+    pinned = [each.segments for each in table.snapshots() if each.pinned_until_ms == until_ms]
+    assert pinned == [{"a"}]
 
 
 def test_a_redo_beside_an_exclusive_push_waits():

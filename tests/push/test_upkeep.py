@@ -215,6 +215,38 @@ def test_a_healthy_table_has_no_findings(world):
     assert world.controller.upkeep.doctor(TABLE, by=ANN) == ()
 
 
+def test_the_doctor_has_no_false_alarms_from_the_first_push_to_many_reverts(world):
+    """After each step, and before retention has followed."""
+
+    def is_healthy() -> bool:
+        return world.controller.upkeep.doctor(TABLE, by=ANN) == ()
+
+    opened = world.start([], ["v0"])
+    assert is_healthy(), "a first push that has not uploaded anything"
+    world.upload("v0", 9)
+    assert is_healthy(), "a first push whose segments are not seen yet"
+    world.end(opened)
+    last = ""
+    for number in range(1, 5):
+        last = world.push(number)
+        assert is_healthy(), number
+    world.revert(last)
+    assert is_healthy()
+    for _ in range(3):
+        world.retention()
+        assert is_healthy()
+
+
+def test_the_doctor_still_sees_segments_that_a_push_published_and_somebody_took_out(world):
+    world.push(1)
+    world.push(2, "a", "b")
+    world.controller.delete_segments(TABLE, ["a"], by=ANN)
+
+    found = {one.code: one.names for one in world.controller.upkeep.doctor(TABLE, by=ANN)}
+
+    assert found == {"TO_MISSING": ("a",)}
+
+
 def test_the_doctor_sees_a_missing_file_and_one_too_many(world):
     world.push(1)
     (path,) = world.files()

@@ -355,6 +355,44 @@ class ReplaceRules:
         assert again.status_code == 200, again.text
         assert table.visible() == {"s4"}
 
+    @pytest.mark.parametrize("way", ["revert", "rollback", "redo"])
+    def test_brokers_can_be_waited_for_on_the_way_back(self, loaded, way):
+        entry = loaded.push(["a"], ["b"])
+        if way == "redo":
+            loaded.revert(entry)
+        target = {"revert": {}, "rollback": {"steps": 1}, "redo": {"entryId": entry}}[way]
+        waits = {"waitForBrokers": True, "brokerTimeoutMs": 20_000}
+
+        if way == "revert":
+            answer = loaded.revert(entry, **waits)
+        else:
+            answer = loaded.client.post(f"/segments/{loaded.name}/{way}", **target, **waits)
+
+        assert answer.status_code == 200, answer.text
+        epoch = int(answer.headers["x-snapshot-epoch"])
+        assert answer.json()["epoch"] == epoch
+        assert [applied >= epoch for applied in answer.json()["brokers"].values()] == [True]
+
+    def test_what_would_leave_an_empty_table_can_be_refused(self, table):
+        entry = table.push([], ["a"])
+        before = table.records()
+        rollback = f"/segments/{table.name}/rollback"
+
+        planned = table.revert(entry, dryRun=True)
+        assert planned.json()["empties"] is True
+        assert code(table.revert(entry, toEmpty=False), 409) == "WOULD_BE_EMPTY"
+        assert table.client.post(rollback, steps=1, dryRun=True).json()["empties"] is True
+        precise = {"X-Lineage-Status": "precise"}
+        answer = table.client.post(rollback, steps=1, toEmpty=False, headers=precise)
+        assert code(answer, 409) == "WOULD_BE_EMPTY"
+        assert table.records() == before
+
+        second = table.push(["a"], ["b"])
+        assert table.revert(second, toEmpty=False).status_code == 200
+        assert table.visible() == {"a"}
+        assert table.revert(entry).status_code == 200
+        assert table.visible() == set()
+
     def test_58_after_a_rollback_a_push_replaces_what_is_seen(self, loaded):
         entry = loaded.push(["a"], ["b"])
         loaded.revert(entry)

@@ -255,6 +255,51 @@ def test_stopping_lets_a_request_under_way_finish(tmp_path):
         assert state.lineage.entries[0].id == entry
 
 
+@pytest.mark.parametrize("way", ["revert", "rollback", "redo"])
+def test_going_back_is_answered_when_the_last_broker_has_switched(tmp_path, way):
+    ghost = open_metastore(f"sqlite:///{tmp_path}/push.db")
+    with serving(settings(tmp_path)) as running:
+        client = Client(running)
+        table = make_table(client, "waiting", batch={"retainedSnapshots": 4})
+        first = table.push([], ["a"])
+        entry = table.push(["a"], ["b"])
+        if way == "redo":
+            table.revert(entry)
+        before = table.visible()
+        catalog = Catalog(ghost)
+        behind = BrokerEpochs(epoch=0, applied=0)
+        catalog.announce_epoch("waiting_OFFLINE", "Broker_ghost_1", behind)
+        query = {
+            "revert": {"segmentLineageEntryId": entry},
+            "rollback": {"toEntryId": first},
+            "redo": {"entryId": entry},
+        }[way]
+        path = f"/segments/waiting/{'revertReplaceSegments' if way == 'revert' else way}"
+        answers = []
+        waiting = threading.Thread(
+            target=lambda: answers.append(
+                client.post(path, type="OFFLINE", waitForBrokers=True, brokerTimeoutMs=60_000, **query)
+            )
+        )
+        waiting.start()
+        deadline = time.monotonic() + 30
+        while table.visible() == before and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(0.3)
+        assert answers == [], "a broker has not switched"
+        catalog.announce_epoch("waiting_OFFLINE", "Broker_ghost_1", BrokerEpochs(epoch=99, applied=99))
+        waiting.join(30)
+        late = client.post(path, type="OFFLINE", waitForBrokers=True, brokerTimeoutMs=60_000, **query)
+        catalog.announce_epoch("waiting_OFFLINE", "Broker_ghost_1", behind)
+        impatient = client.post(path, type="OFFLINE", waitForBrokers=True, brokerTimeoutMs=100, **query)
+    ghost.close()
+
+    assert answers[0].status_code == 200, answers[0].text
+    assert answers[0].json()["brokers"]["Broker_ghost_1"] == 99
+    assert late.status_code == 200, "a repeat waits, too"
+    assert impatient.json()["brokers"]["Broker_ghost_1"] == 0, "who does not wait longer is told who was late"
+
+
 def test_stopping_ends_calls_that_only_wait(tmp_path):
     ghost = open_metastore(f"sqlite:///{tmp_path}/push.db")
     with serving(settings(tmp_path)) as running:

@@ -44,6 +44,25 @@ def test_a_schema_with_an_odd_name_is_400(client, name):
     assert client.post("/schemas", {**schema("x"), "schemaName": name}).status_code == 400
 
 
+def test_a_table_that_asks_for_other_rows_is_refused_and_not_made(client):
+    client.post("/schemas", schema("filtered"))
+    asking = config("filtered")
+    asking["ingestionConfig"]["filterConfig"] = {"filterFunction": "city = 'oslo'"}
+
+    for path in ("/tables", "/tables/validate"):
+        answer = client.post(path, asking)
+        assert (answer.status_code, answer.json()["errorCode"]) == (400, "UNSUPPORTED_SETTING"), path
+        assert "ingestionConfig.filterConfig" in answer.json()["error"]
+    assert "filtered" not in client.get("/tables").json()["tables"]
+    assert client.post("/tables", config("filtered")).status_code == 200
+    assert client.call("PUT", "/tables/filtered", json=asking).status_code == 400
+
+    computed = schema("computed")
+    computed["metricFieldSpecs"][0]["transformFunction"] = "id + 1"
+    refused = client.post("/schemas", computed)
+    assert (refused.status_code, refused.json()["errorCode"]) == (400, "UNSUPPORTED_SETTING")
+
+
 def test_a_table_is_created_shown_changed_and_deleted(client):
     assert client.post("/tables", config("lonely")).status_code == 400
     client.post("/schemas", schema("lonely"))

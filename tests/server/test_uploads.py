@@ -5,6 +5,8 @@ import tarfile
 import time
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from harness.push_client import Client, make_table, parquet
@@ -187,3 +189,19 @@ def test_a_part_has_small_headers(client, table, header):
 
     assert (answer.status_code, answer.json()["errorCode"]) == (400, "FORM_INVALID"), answer.text
     assert time.monotonic() - began < 5
+
+
+def test_a_segment_of_other_types_than_the_schema_is_refused_and_the_table_stays_readable(table, client):
+    table.upload("good")
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"id": ["one"], "city": ["oslo"], "snapshot": [1]}), sink)
+
+    answer = client.call(
+        "POST", "/v2/segments", params={"tableName": table.name}, files={"file": ("bad", sink.getvalue())}
+    )
+
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["errorCode"] == "TYPE_MISMATCH"
+    for told in ("bad", "id", "string", "LONG"):
+        assert told in answer.json()["error"]
+    assert table.segments() == {"good"}

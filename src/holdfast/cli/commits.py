@@ -16,7 +16,7 @@ from holdfast.cli.arguments import (
 )
 from holdfast.cli.output import show as show_document
 from holdfast.cli.restore import NOTHING_ROLLED_BACK, run_rollback
-from holdfast.cli.with_pushes import run_reverts, with_pushes_option
+from holdfast.cli.with_pushes import WithPushes, run_reverts, with_pushes_option
 from holdfast.errors import UnknownInstant
 from holdfast.format.commits import NO_PREVIOUS_COMMIT, WriteStat
 from holdfast.jobs.lake_pushes import plan_reverts
@@ -164,7 +164,7 @@ def rollback(
     path: str,
     *,
     time: str,
-    with_pushes: bool,
+    with_pushes: WithPushes | None,
     mode: Mode,
     storage_options: Mapping[str, str],
 ) -> None:
@@ -184,9 +184,11 @@ def rollback(
     except UnknownInstant:
         # It is gone already; its pushes may not be, if the command died in between.
         left = plan_reverts(table) if with_pushes else []
-        if not any(push.instant == instant for plan in left if plan.reverted for push in plan.pushes):
+        if with_pushes is None or not any(
+            push.instant == instant for plan in left if plan.reverted for push in plan.pushes
+        ):
             raise
-        run_reverts(table, left, mode=mode, document=NOTHING_ROLLED_BACK)
+        run_reverts(table, left, to_empty=with_pushes.to_empty, mode=mode, document=NOTHING_ROLLED_BACK)
     else:
         run_rollback(
             table,

@@ -7,7 +7,7 @@ import click
 from holdfast.cli.arguments import Mode, asking, table_command
 from holdfast.cli.output import print_line
 from holdfast.cli.plans import carry_out
-from holdfast.cli.with_pushes import ServedCommits, has_reverts, run_reverts, with_pushes_option
+from holdfast.cli.with_pushes import ServedCommits, WithPushes, has_reverts, run_reverts, with_pushes_option
 from holdfast.jobs.lake_pushes import plan_reverts
 from holdfast.model.reports import RestorePlan, RestoreReport, RollbackReport, TakenBack
 from holdfast.read.savepoints import LATEST_SAVEPOINT, commit_of_savepoint
@@ -36,7 +36,7 @@ def restore(
     path: str,
     *,
     to: str,
-    with_pushes: bool,
+    with_pushes: WithPushes | None,
     mode: Mode,
     storage_options: Mapping[str, str],
 ) -> None:
@@ -63,7 +63,7 @@ def undo(
     path: str,
     *,
     to: str | None,
-    with_pushes: bool,
+    with_pushes: WithPushes | None,
     mode: Mode,
     storage_options: Mapping[str, str],
 ) -> None:
@@ -90,7 +90,7 @@ def undo(
         if has_reverts(left):
             if not mode.as_json:
                 print_line("commits that were taken back before are still served; no other is taken back now")
-            run_reverts(table, left, mode=mode, document=NOTHING_ROLLED_BACK)
+            run_reverts(table, left, to_empty=with_pushes.to_empty, mode=mode, document=NOTHING_ROLLED_BACK)
             return
     run_rollback(
         table,
@@ -104,7 +104,7 @@ def run_rollback(
     table: OpenTable,
     make_plan: Callable[[], TakenBack],
     *,
-    with_pushes: bool,
+    with_pushes: WithPushes | None,
     mode: Mode,
 ) -> None:
     """Show what one rollback takes, ask, and roll back."""
@@ -126,11 +126,15 @@ def run_rollback(
         served.revert()
         return report
 
+    def question(planned: tuple[TakenBack, Rehearsed[RollbackReport] | None, ServedCommits]) -> str:
+        planned[2].check_to_empty()
+        return f"Take back {planned[0].action} {planned[0].instant}?"
+
     carry_out(
         make,
         execute,
         show_plan=lambda made: show_taken_back(made[0]) + show_vanishing(made[1]) + made[2].show_plan(),
-        question=lambda made: f"Take back {made[0].action} {made[0].instant}?",
+        question=question,
         show_report=lambda made, report: (
             show_rollback(report) + made[2].show_report(is_done=not mode.dry_run)
         ),
@@ -138,7 +142,7 @@ def run_rollback(
     )
 
 
-def run_restore(table: OpenTable, to: str, *, with_pushes: bool, mode: Mode) -> None:
+def run_restore(table: OpenTable, to: str, *, with_pushes: WithPushes | None, mode: Mode) -> None:
     """Show what a restore takes, ask, and restore."""
     # Loaded here because it needs Arrow, which other commands must not wait for.
     from holdfast.services.restore.plan import plan_restore
@@ -156,6 +160,7 @@ def run_restore(table: OpenTable, to: str, *, with_pushes: bool, mode: Mode) -> 
 
     def question(planned: tuple[RestorePlan, ServedCommits]) -> str:
         plan, served = planned
+        served.check_to_empty()
         is_asked = plan.instants or plan.resumes or served.has_reverts
         return f"Restore the table to {plan.target}?" if is_asked else ""
 

@@ -8,7 +8,7 @@ from holdfast.cli.arguments import Mode, ShownByDefault, asking, table_command
 from holdfast.cli.output import show as show_document
 from holdfast.cli.plans import carry_out
 from holdfast.cli.restore import run_restore
-from holdfast.cli.with_pushes import with_pushes_option
+from holdfast.cli.with_pushes import WithPushes, with_pushes_option
 from holdfast.errors import UnknownInstant
 from holdfast.model.reports import Savepoint
 from holdfast.read.savepoints import commit_of_savepoint
@@ -116,7 +116,7 @@ def rollback(
     path: str,
     *,
     time: str,
-    with_pushes: bool,
+    with_pushes: WithPushes | None,
     mode: Mode,
     storage_options: Mapping[str, str],
 ) -> None:

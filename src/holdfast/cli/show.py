@@ -6,6 +6,7 @@ import click
 
 from holdfast.cli.arguments import table_command
 from holdfast.cli.output import show as show_document
+from holdfast.jobs.lake_pushes import ask_services
 from holdfast.services.presentation import show_status
 from holdfast.table.opened import open_at
 
@@ -15,8 +16,8 @@ from holdfast.table.opened import open_at
 def show(path: str, *, as_json: bool, storage_options: Mapping[str, str]) -> None:
     """Show what the table at PATH is and holds.
 
-    Its settings, the latest commit, sizes, pending work with its owners, leases of readers, where the
-    push service serves it, warnings.
+    Its settings, the latest commit, sizes, pending work with its owners, leases
+    of readers, warnings, and what push services show of it now; they are asked.
 
     \b
     Example: holdfast show lake/trips
@@ -25,4 +26,4 @@ def show(path: str, *, as_json: bool, storage_options: Mapping[str, str]) -> Non
     from holdfast.services.status import table_status
 
     table = open_at(path, storage_options)
-    show_document(show_status(table, table_status(table)), as_json=as_json)
+    show_document(show_status(table, table_status(table, ask=ask_services)), as_json=as_json)

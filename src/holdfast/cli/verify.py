@@ -9,7 +9,8 @@ from holdfast.cli.failures import DONE, EXIT_CODES, FAILED, for_table
 from holdfast.cli.output import show
 from holdfast.cli.plans import carry_out
 from holdfast.errors import TableDamaged
-from holdfast.model.reports import Finding, RepairReport, Severity, VerifyReport
+from holdfast.jobs.lake_pushes import ask_services
+from holdfast.model.reports import Finding, FindingKind, RepairReport, Severity, VerifyReport
 from holdfast.services.documents import Document, Line, quantity
 from holdfast.services.presentation import (
     show_quarantine,
@@ -18,6 +19,7 @@ from holdfast.services.presentation import (
     show_vanishing,
     show_verify_report,
 )
+from holdfast.services.pushes import push_records, without_settled
 from holdfast.services.rehearsals import Rehearsed
 from holdfast.services.repair.plan import RepairPlan, plan_repair
 from holdfast.table.opened import OpenTable, open_at
@@ -37,7 +39,11 @@ def verify(path: str, *, as_json: bool, storage_options: Mapping[str, str]) -> N
     # Loaded here because it needs Arrow, which other commands must not wait for.
     from holdfast.services.verify.verify import verify as look
 
-    report = look(open_at(path, storage_options))
+    table = open_at(path, storage_options)
+    report = look(table)
+    if any(finding.kind is FindingKind.PUSH for finding in report.findings):
+        known = push_records(table).pushes
+        report = without_settled(report, known, ask_services(known))
     show(show_verify_report(report, _for_this_table), as_json=as_json)
     click.get_current_context().exit(_code(report.findings))
 

@@ -1,14 +1,17 @@
 """`--with-pushes`: what is served from the commits that a command takes back, and reverting that, too."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import wraps
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
 from holdfast.cli.arguments import Mode, ask
 from holdfast.cli.output import draw, show
-from holdfast.errors import HoldfastError
+from holdfast.cli.service_calls import check_to_empty, late_text, to_empty_option
+from holdfast.errors import HoldfastError, InvalidRequest
 from holdfast.jobs.lake_pushes import RevertPlan, plan_reverts, revert
 from holdfast.model.instant import InstantTime
 from holdfast.model.pushes import Push, newest_of_each_place, source_text
@@ -22,23 +25,45 @@ _HEADER = ("Served table", "Service", "Push", "Of commit", "Then")
 _STAYS = "stays as it is; --with-pushes reverts it"
 
 
+@dataclass(frozen=True, slots=True)
+class WithPushes:
+    """That pushes are reverted, too, and how far."""
+
+    to_empty: bool = False
+    """Also where queries see no rows any more afterwards."""
+
+
 def with_pushes_option(function: Function) -> Function:
-    return click.option(
+    """Give a command --with-pushes and what belongs to it, as one value; None without it."""
+
+    @wraps(function)
+    def as_one(*arguments: Any, with_pushes: bool, to_empty: bool, **others: Any) -> None:
+        if to_empty and not with_pushes:
+            raise InvalidRequest("--to-empty says how far pushes are reverted", hint="add --with-pushes")
+        function(*arguments, with_pushes=WithPushes(to_empty) if with_pushes else None, **others)
+
+    decorated: Any = to_empty_option(as_one)
+    decorated = click.option(
         "--with-pushes", is_flag=True, help="Also revert the pushes that came from what is taken back."
-    )(function)
+    )(decorated)
+    return cast(Function, decorated)
 
 
 class ServedCommits:
     """The pushes that came from the commits that a command is about to take back."""
 
-    def __init__(self, table: OpenTable, removing: Collection[InstantTime], *, with_pushes: bool) -> None:
+    def __init__(
+        self, table: OpenTable, removing: Collection[InstantTime], *, with_pushes: WithPushes | None
+    ) -> None:
         """With pushes, the services are asked: what they would refuse is refused before anything is done."""
         self._table = table
         self._records = push_records(table)
         self._named = [push for push in self._records.pushes if push.instant in removing]
-        self._is_reverting = with_pushes
-        self._planned = plan_reverts(table, removing) if with_pushes else []
+        self._is_reverting = with_pushes is not None
+        self._to_empty = with_pushes is not None and with_pushes.to_empty
+        self._planned = plan_reverts(table, removing) if self._is_reverting else []
         self._done: list[RevertPlan] = []
+        self._late: list[str] = []
 
     @property
     def has_reverts(self) -> bool:
@@ -47,6 +72,10 @@ class ServedCommits:
     def show_plan(self) -> Document:
         return Document(tuple(_rows(self._documents)))
 
+    def check_to_empty(self) -> None:
+        """Refuse, before anything is done, what leaves queries without rows if nobody said it may."""
+        _check_to_empty(self._planned, to_empty=self._to_empty)
+
     def revert(self) -> None:
         """Revert what is served of commits that are gone, once they are."""
         if not self._is_reverting:
@@ -54,7 +83,7 @@ class ServedCommits:
         try:
             # A push may have been recorded since the first plan.
             plans = plan_reverts(self._table)
-            _revert_all(self._table, plans)
+            self._late = _revert_all(self._table, plans, to_empty=self._to_empty)
         except HoldfastError as error:
             commands = [revert_command(self._table, push) for push in newest_of_each_place(self._named)]
             error.add_note(f"the commits are taken back, what is served is not: {'; '.join(commands)}")
@@ -79,7 +108,7 @@ class ServedCommits:
     def _warnings(self) -> list[str]:
         """What queries still see of commits that are gone, and what to do."""
         if self._is_reverting:
-            return _still_served(self._done)
+            return [*_still_served(self._done), *self._late]
         return push_warnings(self._table, self._records, {push.instant for push in self._named})
 
 
@@ -87,6 +116,7 @@ def run_reverts(
     table: OpenTable,
     plans: Sequence[RevertPlan],
     *,
+    to_empty: bool,
     mode: Mode,
     document: Mapping[str, object] = MappingProxyType({}),
 ) -> None:
@@ -95,10 +125,11 @@ def run_reverts(
         draw(Document(tuple(_rows(_documents(plans)))))
     reverted = [entry_id for plan in plans for entry_id in plan.reverted]
     is_done = not mode.dry_run and bool(reverted)
-    if is_done:
-        ask(f"Revert {', '.join(reverted)}?", yes=mode.yes)
-        _revert_all(table, plans)
     warnings = _still_served(plans)
+    if is_done:
+        _check_to_empty(plans, to_empty=to_empty)
+        ask(f"Revert {', '.join(reverted)}?", yes=mode.yes)
+        warnings += _revert_all(table, plans, to_empty=to_empty)
     outcome = {"reverted": reverted if is_done else [], "warnings": warnings}
     fields = {"dry_run": mode.dry_run, **document, "pushes": _documents(plans), **outcome}
     show(
@@ -111,9 +142,16 @@ def has_reverts(plans: Iterable[RevertPlan]) -> bool:
     return any(plan.reverted for plan in plans)
 
 
-def _revert_all(table: OpenTable, plans: Iterable[RevertPlan]) -> None:
+def _revert_all(table: OpenTable, plans: Iterable[RevertPlan], *, to_empty: bool) -> list[str]:
+    """Carry the plans out; a line for each table whose brokers had not all switched."""
+    late = [(plan, revert(table, plan, to_empty=to_empty)) for plan in plans]
+    return [f"{plan.table} at {plan.controller}: {late_text(brokers)}" for plan, brokers in late if brokers]
+
+
+def _check_to_empty(plans: Iterable[RevertPlan], *, to_empty: bool) -> None:
     for plan in plans:
-        revert(table, plan)
+        if plan.empties:
+            check_to_empty(plan.table, to_empty=to_empty)
 
 
 def _documents(plans: Iterable[RevertPlan]) -> list[dict[str, object]]:
@@ -140,10 +178,10 @@ def _document(place: tuple[str, str], entry_id: str, push: Push | None, then: st
 
 def _fate(plan: RevertPlan) -> str:
     shown = plan.steps.shown
+    if plan.empties:
+        return "is reverted: queries see NO ROWS"
     if shown is None:
         return "is reverted"
-    if not shown["segments"]:
-        return "is reverted: queries see no rows"
     return f"is reverted: queries see {source_text(shown['source']) or 'what was before'}"
 
 

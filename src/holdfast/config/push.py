@@ -45,6 +45,38 @@ _SECTIONS = frozenset(
     }
 )  # fmt: skip
 
+_KEYS: Mapping[str, frozenset[str]] = {
+    "/segmentsConfig": frozenset(
+        {
+            "retentionTimeUnit", "retentionTimeValue", "deletedSegmentsRetentionPeriod",
+            "replacedSegmentsRetentionPeriod", "lineageEntryCleanupRetentionPeriod", "segmentPushFrequency",
+            "segmentPushType", "timeColumnName", "timeType", "schemaName", "segmentAssignmentStrategy",
+            "replicaGroupStrategyConfig", "completionConfig", "hllConfig", "replicasPerPartition",
+            "replication", "crypterClassName", "minimizeDataMovement", "peerSegmentDownloadScheme",
+            "untrackedSegmentsDeletionBatchSize", "untrackedSegmentsRetentionTimeUnit",
+            "untrackedSegmentsRetentionTimeValue",
+        }
+    ),
+    "/ingestionConfig": frozenset(
+        {
+            "batchIngestionConfig", "streamIngestionConfig", "filterConfig", "enrichmentConfigs",
+            "transformConfigs", "complexTypeConfig", "schemaConformingTransformerConfig",
+            "schemaConformingTransformerV2Config", "aggregationConfigs", "continueOnError",
+            "retryOnSegmentBuildPrecheckFailure", "rowTimeValueCheck", "segmentTimeValueCheck",
+        }
+    ),
+    "/ingestionConfig/batchIngestionConfig": frozenset(
+        {
+            "batchConfigMaps", "segmentIngestionType", "segmentIngestionFrequency", "consistentDataPush",
+            "retainedSnapshots",
+        }
+    ),
+    "/quota": frozenset(
+        {"storage", "maxQueriesPerSecond", "rateLimiterUnit", "rateLimiterDuration", "snapshotStorage"}
+    ),
+}  # fmt: skip
+"""By section, its keys."""
+
 _Read = TypeVar("_Read")
 
 
@@ -129,8 +161,18 @@ def parse_table(config: object) -> PushTable:
 
 
 def unknown_sections(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The sections that are not Pinot's, by JSON pointer; they are kept all the same."""
-    return {f"/{key}": value for key, value in config.items() if key not in _SECTIONS}
+    """What is neither Pinot's nor Holdfast's, by JSON pointer; it is kept all the same.
+
+    Within sections, in those that the service reads: a slip in a name there would change what it does.
+    """
+    found = {f"/{key}": value for key, value in config.items() if key not in _SECTIONS}
+    for path, known in _KEYS.items():
+        section: Any = config
+        for key in path.split("/")[1:]:
+            section = section.get(key) if isinstance(section, Mapping) else None
+        if isinstance(section, Mapping):
+            found |= {f"{path}/{key}": value for key, value in section.items() if key not in known}
+    return found
 
 
 def check_json(value: Mapping[str, Any]) -> None:

@@ -8,20 +8,35 @@ the two sees the other: the push is given up, or it is reverted.
 """
 
 import datetime as dt
+import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from holdfast.errors import Conflict, HoldfastError, OutcomeUnknown, StorageUnavailable
-from holdfast.jobs.revert_steps import NOT_RETAINED, Revert, Steps, plan_steps
-from holdfast.jobs.service_client import ServiceClient, segments_path
+from holdfast.errors import (
+    Conflict,
+    HoldfastError,
+    OutcomeUnknown,
+    StorageUnavailable,
+    TableNotFound,
+)
+from holdfast.jobs.revert_steps import NOT_RETAINED, Revert, Steps, fate_of, plan_steps
+from holdfast.jobs.service_client import (
+    CONTROLLER,
+    DEFAULT_CONTROLLER,
+    WAITING_FOR_BROKERS,
+    ServiceClient,
+    late_brokers,
+    segments_path,
+)
 from holdfast.model.instant import InstantTime
-from holdfast.model.pushes import LAKE_INSTANT, LAKE_TABLE, Push
+from holdfast.model.pushes import LAKE_INSTANT, LAKE_TABLE, Fate, Push
 from holdfast.services.pushes import find_undone_commits, forget_pushes, push_records, pushes, write_push
 from holdfast.table.opened import OpenTable
 
 _TYPE = "OFFLINE"
+_ASK_TIMEOUT_S = 3
 _RECORDS_MAX = 100
 """Of one served table: more commits are not taken back to revert a push."""
 
@@ -78,6 +93,8 @@ class RevertPlan:
     pushes: tuple[Push, ...]
     """Those of them that the lake table has recorded, oldest first."""
     steps: Steps
+    empties: bool = False
+    """Queries of the table would see no rows any more."""
 
     @property
     def reverted(self) -> tuple[str, ...]:
@@ -112,12 +129,55 @@ def plan_reverts(
     ]
 
 
-def revert(lake: OpenTable, plan: RevertPlan) -> None:
-    """Carry a plan out; what was reverted is no longer recorded."""
+def ask_services(pushes: Iterable[Push]) -> dict[str, Fate]:
+    """What became of each push, by its entry. Nothing fails and nobody waits long for it.
+
+    A table may come from anybody, and with it the addresses of services: only
+    the user's own controller is sent credentials.
+    """
+    own = os.environ.get(CONTROLLER, DEFAULT_CONTROLLER).rstrip("/")
+    places: dict[tuple[str, str], list[Push]] = {}
+    for push in pushes:
+        places.setdefault(push.place, []).append(push)
+    fates: dict[str, Fate] = {}
+    for (url, table), some in places.items():
+        try:
+            client = ServiceClient(url, is_trusted=url.rstrip("/") == own)
+            fates |= _fates(client, table, some)
+        except TableNotFound:
+            fates |= {push.entry_id: Fate.GONE for push in some}
+        except (HoldfastError, LookupError, TypeError, ValueError, AttributeError):
+            # It does not answer, refuses, or is something else that answers JSON.
+            fates |= {push.entry_id: Fate.UNKNOWN for push in some}
+    return fates
+
+
+def _fates(client: ServiceClient, table: str, pushes: Sequence[Push]) -> dict[str, Fate]:
+    path = segments_path(table, "lineage")
+    lineage = client.get(path, type=_TYPE, timeout_s=_ASK_TIMEOUT_S)["lineageEntries"]
+    known = client.get(segments_path(table, "snapshots"), type=_TYPE, timeout_s=_ASK_TIMEOUT_S)
+    source: Mapping[str, str] = next((one["source"] for one in known["snapshots"] if one["isCurrent"]), {})
+
+    def is_seen(push: Push) -> bool:
+        return (source.get(LAKE_TABLE), source.get(LAKE_INSTANT)) == (push.lake, push.instant)
+
+    return {push.entry_id: fate_of(push.entry_id, lineage, is_seen=is_seen(push)) for push in pushes}
+
+
+def revert(lake: OpenTable, plan: RevertPlan, *, to_empty: bool = False) -> tuple[str, ...]:
+    """Carry a plan out, until every broker has switched; those that had not when that took too long.
+
+    What was reverted is no longer recorded. The service refuses what would leave
+    queries without rows, unless that is allowed here.
+    """
     client = ServiceClient(plan.controller)
+    late: set[str] = set()
     for one in plan.steps.reverts:
-        _call(client, plan.table, one)
+        # Nobody has seen an open push, so there is nothing to wait for.
+        waits = {} if one.is_open else WAITING_FOR_BROKERS
+        late.update(late_brokers(_call(client, plan.table, one, toEmpty=to_empty, **waits)))
     forget_pushes(lake, [push for push in plan.pushes if push.entry_id in plan.reverted])
+    return tuple(sorted(late))
 
 
 def _plan_table(
@@ -151,9 +211,10 @@ def _without_impossible(plan: RevertPlan) -> RevertPlan:
     client = ServiceClient(plan.controller)
     possible: list[Revert] = []
     left = dict(plan.steps.left)
+    empties = False
     for one in plan.steps.reverts:
         try:
-            _call(client, plan.table, one, dry_run=True)
+            empties |= bool(_call(client, plan.table, one, dryRun=True).get("empties"))
         except HoldfastError as error:
             code = error.facts.get("code")
             if code == "REVERT_SOURCE_GONE":
@@ -163,18 +224,20 @@ def _without_impossible(plan: RevertPlan) -> RevertPlan:
             if code != "REVERT_CONSUMED_BY" or not possible:
                 raise
         possible.append(one)
-    return replace(plan, steps=replace(plan.steps, reverts=tuple(possible), left=left))
+    return replace(plan, steps=replace(plan.steps, reverts=tuple(possible), left=left), empties=empties)
 
 
-def _call(client: ServiceClient, table: str, one: Revert, *, dry_run: bool = False) -> None:
+def _call(client: ServiceClient, table: str, one: Revert, **how: Any) -> Mapping[str, Any]:
     newest = one.entries[0]
     if one.to_epoch is None:
         path = segments_path(table, "revertReplaceSegments")
-        client.post(path, type=_TYPE, segmentLineageEntryId=newest, forceRevert=one.is_open, dryRun=dry_run)
+        how |= {"segmentLineageEntryId": newest, "forceRevert": one.is_open}
     else:
         # A push that was published since is not to be taken back with these.
         path = segments_path(table, "rollback")
-        client.post(path, type=_TYPE, toEpoch=one.to_epoch, fromEntryId=newest, dryRun=dry_run)
+        how |= {"toEpoch": one.to_epoch, "fromEntryId": newest}
+    answer: Mapping[str, Any] = client.post(path, type=_TYPE, **how)
+    return answer
 
 
 def _lineage(client: ServiceClient, table: str) -> Mapping[str, Mapping[str, Any]]:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.model.pushes import Fate
+
 NOT_RETAINED = "what it replaced is no longer retained: push again"
 GONE_TOO = "what it replaced came from a commit that is gone, too: push again"
 _REPLACED = "a later push has replaced it"
@@ -81,6 +83,20 @@ def plan_steps(
     to_epoch = target["epoch"] if len(chosen) > 1 else None
     reverts.append(Revert(entries=tuple(chosen), to_epoch=to_epoch))
     return Steps(reverts=tuple(reverts), left=left, shown=target)
+
+
+def fate_of(entry_id: str, lineage: Mapping[str, Mapping[str, Any]], *, is_seen: bool) -> Fate:
+    """What became of a push. `is_seen`: queries see its commit, although its entry may be gone."""
+    entry = lineage.get(entry_id)
+    if entry is None:
+        return Fate.SERVED if is_seen else Fate.REPLACED
+    if entry["state"] == "REVERTED":
+        return Fate.REVERTED
+    if entry["state"] == "IN_PROGRESS":
+        return Fate.OPEN
+    completed = [one for one, found in lineage.items() if found["state"] == "COMPLETED"]
+    is_replaced = _is_replaced(lineage, entry_id, completed[completed.index(entry_id) + 1 :])
+    return Fate.REPLACED if is_replaced else Fate.SERVED
 
 
 def _is_replaced(lineage: Mapping[str, Mapping[str, Any]], entry_id: str, later: Iterable[str]) -> bool:

@@ -12,6 +12,7 @@ import urllib.request
 import uuid
 from collections.abc import Mapping
 from http.client import HTTPException, HTTPMessage
+from types import MappingProxyType
 from typing import IO, Any
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -24,6 +25,7 @@ from holdfast.errors import (
     TableNotFound,
 )
 
+CONTROLLER = "HOLDFAST_CONTROLLER"
 TOKEN = "HOLDFAST_TOKEN"  # noqa: S105  # the name of a variable
 DEFAULT_CONTROLLER = "http://127.0.0.1:9000"
 DEFAULT_BROKER = "http://127.0.0.1:8099"
@@ -34,12 +36,24 @@ _ERRORS: Mapping[int, type[HoldfastError]] = {
 }  # fmt: skip
 
 
+WAITING_FOR_BROKERS: Mapping[str, Any] = MappingProxyType({"waitForBrokers": True, "brokerTimeoutMs": 60_000})
+"""Parameters of a call that changes what queries see, answered when every broker has switched."""
+
+
+def late_brokers(answer: Mapping[str, Any]) -> tuple[str, ...]:
+    """The brokers that had not switched when the service stopped waiting for them."""
+    epoch, brokers = answer.get("epoch"), answer.get("brokers", {})
+    return tuple(sorted(name for name, applied in brokers.items() if epoch is not None and applied < epoch))
+
+
 class ServiceClient:
-    def __init__(self, url: str, token: str = "") -> None:
+    def __init__(self, url: str, token: str = "", *, is_trusted: bool = True) -> None:
+        """An address that the user did not give is not trusted: it gets no credentials."""
         if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
             raise InvalidRequest("not the address of a service", url=url, hint="use http://host:port")
         self.url = url.rstrip("/")
         self._token = token
+        self._is_trusted = is_trusted
         self._opener = urllib.request.build_opener(_NoRedirects())
 
     def get(self, path: str, *, timeout_s: float = _TIMEOUT_SECONDS, **query: object) -> Any:
@@ -56,6 +70,9 @@ class ServiceClient:
     ) -> Any:
         body = None if document is None else json.dumps(document).encode()
         return self._call("POST", path, query, body, headers or {}, timeout_s)
+
+    def delete(self, path: str, *, timeout_s: float = _TIMEOUT_SECONDS, **query: object) -> Any:
+        return self._call("DELETE", path, query, None, {}, timeout_s)
 
     def upload(
         self,
@@ -92,7 +109,7 @@ class ServiceClient:
             headers={
                 "Content-Type": "application/json",
                 "X-Lineage-Status": "precise",
-                **_credentials(self._token),
+                **(_credentials(self._token) if self._is_trusted else {}),
                 **headers,
             },
         )

@@ -3,6 +3,7 @@
 import datetime as dt
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 from holdfast.model.instant import InstantTime
 
@@ -39,6 +40,17 @@ class Push:
     def place(self) -> tuple[str, str]:
         """Where it is served: a later push to the same place may have replaced it."""
         return self.controller, self.table
+
+
+class Fate(StrEnum):
+    """What became of a push, as its service tells."""
+
+    SERVED = "served"
+    OPEN = "not published"
+    REVERTED = "reverted"
+    REPLACED = "replaced"
+    GONE = "its table is gone"
+    UNKNOWN = "the service does not tell"
 
 
 def newest_of_each_place(pushes: Iterable[Push]) -> list[Push]:

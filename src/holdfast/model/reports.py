@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from holdfast.model.instant import Action, Instant, InstantTime
+from holdfast.model.shown import Shown
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IndexReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class IndexReport(Shown):
     """What looking for keys took, in file groups."""
 
     file_groups: int = 0
@@ -26,8 +27,8 @@ class IndexReport:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Commit(Shown):
     """A write that finished."""
 
     instant: InstantTime
@@ -50,8 +51,8 @@ class Commit:
     """Whether this is an earlier commit, which a write of the same number found; nothing was written."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RollbackReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class RollbackReport(Shown):
     """A write that did not finish, and what was removed of it."""
 
     instant: InstantTime
@@ -119,8 +120,8 @@ class FindingKind(StrEnum):
     """A partition that Hudi would not find."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+@dataclass(frozen=True, slots=True, repr=False)
+class Finding(Shown):
     """One thing that is not as it should be."""
 
     kind: FindingKind
@@ -131,8 +132,8 @@ class Finding:
     severity: Severity
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerifyReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class VerifyReport(Shown):
     findings: tuple[Finding, ...]
     files_checked: int
     """Base files that were looked at."""
@@ -143,8 +144,8 @@ class VerifyReport:
         return all(finding.severity is Severity.INFO for finding in self.findings)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RepairReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class RepairReport(Shown):
     quarantine: str | None
     """What `undo_repair` takes to put the moved files back; None if nothing was moved."""
     moved: tuple[str, ...]
@@ -155,8 +156,8 @@ class RepairReport:
     """Commits that were decided and whose files are not here."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Savepoint:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Savepoint(Shown):
     """A commit that can always be gone back to: its files stay."""
 
     instant: InstantTime
@@ -168,8 +169,8 @@ class Savepoint:
     partitions: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TakenBack:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class TakenBack(Shown):
     """A commit, or a write that did not finish, and what vanishes with it."""
 
     instant: InstantTime
@@ -183,8 +184,8 @@ class TakenBack:
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestorePlan:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class RestorePlan(Shown):
     """What going back to a commit would take."""
 
     target: InstantTime
@@ -208,8 +209,8 @@ class RestorePlan:
         return sum(one.size_bytes for one in self.instants)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestoreReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class RestoreReport(Shown):
     """A table that was taken back to a commit."""
 
     instant: InstantTime | None
@@ -220,8 +221,8 @@ class RestoreReport:
     took_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DropPlan:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class DropPlan(Shown):
     """What goes with a table, and what stays."""
 
     path: str
@@ -244,8 +245,8 @@ class DropPlan:
     """Whether the table was being dropped already; then only files are looked at."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DropReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class DropReport(Shown):
     path: str
     deleted: int
     """How many files."""
@@ -255,8 +256,8 @@ class DropReport:
     took_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class CleanFile:
+@dataclass(frozen=True, slots=True, repr=False)
+class CleanFile(Shown):
     """A data file, and why a clean deletes it or leaves it."""
 
     path: str
@@ -265,8 +266,8 @@ class CleanFile:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class CleanForecast:
+@dataclass(frozen=True, slots=True, repr=False)
+class CleanForecast(Shown):
     """What a clean that keeps this many commits would free."""
 
     commits_retained: int
@@ -274,8 +275,8 @@ class CleanForecast:
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CleanPlan:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class CleanPlan(Shown):
     """What a clean would delete, and what it would leave, and why."""
 
     earliest_commit_to_retain: InstantTime | None
@@ -295,8 +296,8 @@ class CleanPlan:
         return sum(file.size for file in self.doomed)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CleanReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class CleanReport(Shown):
     """What a clean did."""
 
     instant: InstantTime | None = None
@@ -317,8 +318,8 @@ class CleanReport:
     """Why nothing was cleaned, if nothing was."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArchiveReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ArchiveReport(Shown):
     """Instants that left the active timeline."""
 
     archived: tuple[Instant, ...]

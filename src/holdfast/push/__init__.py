@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import os
 
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from holdfast.config.push_job import PushJob
     from holdfast.jobs.reports import PushReport
+    from holdfast.model.arrow_stream import ArrowStream
 
 __all__ = ["run_job"]
 
@@ -24,12 +24,12 @@ def run_job(
     spec: str | os.PathLike[str] | Mapping[str, Any] | PushJob,
     spark: SparkSession | None = None,
     *,
-    frame: DataFrame | pa.Table | None = None,
+    frame: DataFrame | ArrowStream | None = None,
 ) -> PushReport:
     """Push rows to a table of the push service: by a job file, a mapping or a `PushJob`.
 
     Relative paths of a mapping are relative to the current folder. `frame`, a
-    Spark DataFrame or a pyarrow Table, takes the place of the job's input.
+    Spark DataFrame or whatever offers its rows as an Arrow stream, takes the place of the job's input.
     Without a session one is started here, unless the rows are in memory.
     """
     # Jobs stand above this package; only this door leads up, and only when it is used.

@@ -94,6 +94,8 @@ class PublishResult:
     epoch: int
     already: bool = False
     """Nothing was written: the entry was in that state before."""
+    empties: bool = False
+    """Queries saw rows before, and see none afterwards."""
     brokers: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     """The epoch each broker has applied, if the call waited for them."""
 

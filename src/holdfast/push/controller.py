@@ -32,6 +32,7 @@ from holdfast.push.calls import (
 )
 from holdfast.push.replacement.checks import (
     check_lease,
+    check_not_emptied,
     entry_reverted,
     lease_expires_at_ms,
     no_such_entry,
@@ -227,9 +228,7 @@ class Controller:
         switched = self._publish_result(done)
         if dry_run:
             return switched
-        if brokers_within_ms:
-            brokers = self.wait_for_brokers(table, switched.epoch, within_ms=brokers_within_ms)
-            switched = replace(switched, brokers=brokers)
+        switched = self._with_brokers(table, switched, within_ms=brokers_within_ms)
         if cleanup:
             self.upkeep.run_retention(table, by=by)
         return switched
@@ -241,14 +240,31 @@ class Controller:
         *,
         force: bool = False,
         only_open: bool = False,
+        may_empty: bool = True,
+        brokers_within_ms: int = 0,
         dry_run: bool = False,
         by: Caller,
     ) -> PublishResult:
-        decide = partial(self._decide_revert, entry_id=entry_id, force=force, only_open=only_open, by=by)
-        return self._publish_result(self._transactions.run(table, decide, by=by, dry_run=dry_run))
+        """Take a push back. Repeating it is safe; so is waiting for the brokers to show what was before."""
+
+        def decide(state: TableState) -> Step:
+            step = self._decide_revert(state, entry_id=entry_id, force=force, only_open=only_open, by=by)
+            if not may_empty:
+                check_not_emptied(state, step.decision.after)
+            return step
+
+        switched = self._publish_result(self._transactions.run(table, decide, by=by, dry_run=dry_run))
+        return self._with_brokers(table, switched, within_ms=0 if dry_run else brokers_within_ms)
 
     def rollback(
-        self, table: str, target: RollbackTarget, *, dry_run: bool = False, by: Caller
+        self,
+        table: str,
+        target: RollbackTarget,
+        *,
+        may_empty: bool = True,
+        brokers_within_ms: int = 0,
+        dry_run: bool = False,
+        by: Caller,
     ) -> PublishResult:
         """Go back to a retained snapshot. With a key, a repeat does not go back once more."""
         asked = repr(target)
@@ -258,16 +274,33 @@ class Controller:
             if before is not None:
                 return no_change(state, before)
             decision = rollback(state, target, now_ms=self._clock.now_ms(), by=by, rules=self._rules)
+            if not may_empty:
+                check_not_emptied(state, decision.after)
             return Step(decision=decision, operation="rollback", request=asked)
 
-        return self._publish_result(self._transactions.run(table, decide, by=by, dry_run=dry_run))
+        switched = self._publish_result(self._transactions.run(table, decide, by=by, dry_run=dry_run))
+        return self._with_brokers(table, switched, within_ms=0 if dry_run else brokers_within_ms)
 
-    def redo(self, table: str, entry_id: str, *, dry_run: bool = False, by: Caller) -> PublishResult:
+    def redo(
+        self,
+        table: str,
+        entry_id: str,
+        *,
+        may_empty: bool = True,
+        brokers_within_ms: int = 0,
+        dry_run: bool = False,
+        by: Caller,
+    ) -> PublishResult:
+        """Publish again what was taken back. Repeating it is safe."""
+
         def decide(state: TableState) -> Step:
             decision = redo(state, entry_id, now_ms=self._clock.now_ms(), by=by, rules=self._rules)
+            if not may_empty:
+                check_not_emptied(state, decision.after)
             return _step(decision, "redo")
 
-        return self._publish_result(self._transactions.run(table, decide, by=by, dry_run=dry_run))
+        switched = self._publish_result(self._transactions.run(table, decide, by=by, dry_run=dry_run))
+        return self._with_brokers(table, switched, within_ms=0 if dry_run else brokers_within_ms)
 
     def end_group(
         self,
@@ -378,6 +411,12 @@ class Controller:
             self._wait(_POLL_MS / 1000)
         return applied
 
+    def _with_brokers(self, table: str, switched: PublishResult, *, within_ms: int) -> PublishResult:
+        """The result with what the brokers have applied; without a time, nobody waits for them."""
+        if not within_ms:
+            return switched
+        return replace(switched, brokers=self.wait_for_brokers(table, switched.epoch, within_ms=within_ms))
+
     def _any_broker_lives(self) -> bool:
         return any(self._catalog.broker_epochs(table) for table in self._catalog.tables())
 
@@ -462,6 +501,10 @@ class Controller:
                     raise InvalidRequest(
                         "there is no such snapshot", table=table, epoch=epoch, code="SNAPSHOT_NOT_FOUND"
                     )
+                if until_ms <= self._clock.now_ms():
+                    raise InvalidRequest(
+                        "a pin ends later than now", table=table, until=until_ms, code="PARAMETER_INVALID"
+                    )
                 pins[epoch] = until_ms
             push = replace(state.push, pins=MappingProxyType(pins))
             return Step(
@@ -518,6 +561,7 @@ class Controller:
             changes=self._with_bytes_freed(done),
             epoch=done.after.push.epoch,
             already=done.already,
+            empties=bool(done.before.visible) and not done.after.visible,
         )
 
     def _with_bytes_freed(self, done: Done) -> Changes:

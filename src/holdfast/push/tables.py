@@ -7,6 +7,7 @@ from typing import Any
 
 from holdfast.config.push import PushTable, parse_table
 from holdfast.config.push_schema import incompatibilities, parse_schema
+from holdfast.config.push_support import check_supported, check_supported_schema
 from holdfast.errors import InvalidRequest, TableNotFound
 from holdfast.push.calls import Caller
 from holdfast.push.replacement.decisions import Decision
@@ -32,6 +33,7 @@ class Tables:
 
     def put_schema(self, schema: Mapping[str, Any], *, override: bool, by: Caller) -> None:
         parsed = parse_schema(schema)
+        check_supported_schema(schema)
         if not override:
             self._catalog.create_schema(parsed)
             return
@@ -58,12 +60,14 @@ class Tables:
 
     def create(self, config: Mapping[str, Any], *, by: Caller) -> PushTable:
         parsed = parse_table(config)
+        check_supported(config)
         self._catalog.create_table(parsed)
         self._note(parsed.table, "create table", by=by)
         return parsed
 
     def update(self, config: Mapping[str, Any], *, by: Caller) -> PushTable:
         parsed = parse_table(config)
+        check_supported(config)
 
         def decide(state: TableState) -> Step:
             return Step(decision=Decision(after=replace(state, config=parsed)), operation="update table")

@@ -1,8 +1,9 @@
 """Rows of base files as Arrow, in the schema asked for, without Spark."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from holdfast.errors import InvalidRequest
 from holdfast.files.conform import conform_rows
@@ -41,12 +42,22 @@ def read_rows(store: Store, snapshot: Snapshot, schema: pa.Schema) -> pa.Table:
     return pa.concat_tables(parts) if parts else schema.empty_table()
 
 
-def each_rows(store: Store, snapshot: Snapshot, schema: pa.Schema) -> Iterator[pa.Table]:
-    """The same rows part by part, at most one row group of one file in memory."""
+def each_rows(
+    store: Store,
+    snapshot: Snapshot,
+    schema: pa.Schema,
+    *,
+    choose: Callable[[pq.ParquetFile], Sequence[int]] | None = None,
+) -> Iterator[pa.Table]:
+    """The same rows part by part, at most one row group of one file in memory.
+
+    `choose` names the row groups of a file that are wanted; of others no row need come.
+    """
     for path in snapshot.paths:
         with explaining_absence(store), open_base_file(store, path) as file:
             present = [name for name in schema.names if name in file.schema_arrow.names]
-            for batch in file.iter_batches(batch_size=_PART_ROWS, columns=present):
+            groups = None if choose is None else list(choose(file))
+            for batch in file.iter_batches(batch_size=_PART_ROWS, columns=present, row_groups=groups):
                 yield conform_rows(pa.Table.from_batches([batch]), schema)
 
 

@@ -79,6 +79,7 @@ KEY_HEADER = header(
 )
 COMMON = (TABLE, TYPE, DATABASE_HEADER)
 DRY_RUN = flag("dryRun", "Check every rule and tell what would change; change nothing.")
+TO_EMPTY = flag("toEmpty", "`false`: refuse if queries would see no rows any more.", default=True)
 RULES = {
     404: "The table or the entry is not known.",
     409: "A rule forbids it, or somebody else was faster (precise statuses).",

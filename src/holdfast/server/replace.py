@@ -28,6 +28,7 @@ from holdfast.server.endpoints import (
     PRECISE_HEADER,
     RULES,
     TABLE,
+    TO_EMPTY,
     Answer,
     BodyKind,
     Call,
@@ -48,11 +49,10 @@ from holdfast.server.shapes import (
     with_epoch,
 )
 from holdfast.server.table_names import offline_name, qualify
+from holdfast.server.waits import BROKER_PARAMETERS, WAIT_MAX_MS, brokers_within_ms, wait_ms
 
 _ONLINE_WITHIN_MS = 600_000
-_BROKERS_WITHIN_MS = 60_000
 _CLEANUP_WITHIN_MS = 60_000
-_WAIT_MAX_MS = 3_600_000
 _LEASE_MS = 600_000
 _LEASE_MS_MIN = 1_000
 
@@ -136,7 +136,7 @@ def start(service: Service, call: Call) -> Reply:
     )
     document: dict[str, Any] = {"segmentLineageEntryId": started.entry_id}
     if call.flag("waitForCleanup") and not is_dry_run:
-        within_ms = _wait(call, "cleanupTimeoutMs", _CLEANUP_WITHIN_MS)
+        within_ms = wait_ms(call, "cleanupTimeoutMs", _CLEANUP_WITHIN_MS)
         left = service.controller.wait_for_cleanup(table, started.changes.removed, within_ms=within_ms)
         document["notCleanedUp"] = list(left)
     if body.replace is not None:
@@ -154,7 +154,6 @@ def end(service: Service, call: Call) -> Reply:
     body = call.read(EndBody) if call.body.strip() else EndBody()
     table = offline_name(call.table, call.kind(is_needed=True))
     is_dry_run = call.flag("dryRun")
-    waits = call.flag("waitForBrokers")
     run = partial(
         service.controller.end_replace,
         table,
@@ -163,8 +162,8 @@ def end(service: Service, call: Call) -> Reply:
         lease_token=call.text("X-Lease-Token") or "",
         override_gates=call.flag("override"),
         cleanup=call.flag("cleanup"),
-        online_within_ms=_wait(call, "onlineTimeoutMs", _ONLINE_WITHIN_MS),
-        brokers_within_ms=_wait(call, "brokerTimeoutMs", _BROKERS_WITHIN_MS) if waits else 0,
+        online_within_ms=wait_ms(call, "onlineTimeoutMs", _ONLINE_WITHIN_MS),
+        brokers_within_ms=brokers_within_ms(call),
         dry_run=is_dry_run,
         by=service.caller(call, table),
         in_turn=_in_turn(service, call),
@@ -178,9 +177,7 @@ def end(service: Service, call: Call) -> Reply:
     switched = run()
     if is_dry_run:
         return Reply(document=publish_document(switched, is_dry_run=True))
-    if waits:
-        return with_epoch(switched, {"epoch": switched.epoch, "brokers": dict(switched.brokers)})
-    return with_epoch(switched)
+    return with_epoch(switched, _broker_document(call, switched) or None)
 
 
 def end_job(service: Service, call: Call) -> Reply:
@@ -220,12 +217,15 @@ def revert(service: Service, call: Call) -> Reply:
         call.require_text("segmentLineageEntryId"),
         force=call.flag("forceRevert"),
         only_open=call.flag("onlyOpen"),
+        may_empty=call.flag("toEmpty"),
+        brokers_within_ms=brokers_within_ms(call),
         dry_run=is_dry_run,
         by=service.caller(call, table),
     )
     if is_dry_run:
         return Reply(document=publish_document(switched, is_dry_run=True))
-    return with_epoch(switched, {"alreadyReverted": True} if switched.already else None)
+    already = {"alreadyReverted": True} if switched.already else {}
+    return with_epoch(switched, {**already, **_broker_document(call, switched)} or None)
 
 
 def end_group(service: Service, call: Call) -> Reply:
@@ -357,14 +357,16 @@ def _switch_group(service: Service, call: Call, switch: Callable[..., dict[str, 
     return Reply(document={"tables": tables})
 
 
+def _broker_document(call: Call, switched: PublishResult) -> dict[str, Any]:
+    """What the brokers had applied, for callers who waited for them."""
+    if not call.flag("waitForBrokers"):
+        return {}
+    return {"epoch": switched.epoch, "brokers": dict(switched.brokers)}
+
+
 def _lease_ms(call: Call) -> int:
     given = call.whole("leaseMs")
-    return _LEASE_MS if given is None else max(_LEASE_MS_MIN, min(given, _WAIT_MAX_MS))
-
-
-def _wait(call: Call, name: str, default_ms: int) -> int:
-    given = call.whole(name)
-    return default_ms if given is None else max(0, min(given, _WAIT_MAX_MS))
+    return _LEASE_MS if given is None else max(_LEASE_MS_MIN, min(given, WAIT_MAX_MS))
 
 
 _ENTRY = Parameter("segmentLineageEntryId", "The entry, as start named it.", is_required=True)
@@ -403,8 +405,7 @@ ENDPOINTS = (
             flag("cleanup", "Run retention for the table afterwards."),
             flag("override", "Publish although a gate failed; for operators, and audited."),
             Parameter("onlineTimeoutMs", "How long to wait for the segments to be online.", kind="integer"),
-            flag("waitForBrokers", "Answer when every broker has switched."),
-            Parameter("brokerTimeoutMs", "How long to wait for that.", kind="integer"),
+            *BROKER_PARAMETERS,
             flag("async", "Answer at once with a jobId, and wait in the background."),
         ),
         body=BodyKind.OPTIONAL_JSON, body_type=EndBody, has_list=True,
@@ -419,10 +420,12 @@ ENDPOINTS = (
         parameters=(
             TABLE, NEEDED_TYPE, _ENTRY, *_CHANGING, DRY_RUN,
             flag("forceRevert", "Also give up a push that is still open."),
-            flag("onlyOpen", "Refuse if it was published meanwhile."),
+            flag("onlyOpen", "Refuse if it was published meanwhile."), TO_EMPTY, *BROKER_PARAMETERS,
         ),
         body=BodyKind.OPTIONAL_JSON, body_type=RevertBody, body_about="Passed over, as in Pinot.",
-        answer=Answer(about="Reverted. The body is empty, unless it had been before."),
+        answer=Answer(
+            about="Reverted. The body is empty, unless it had been before, or brokers were waited for."
+        ),
         refusals=RULES,
     ),
     Endpoint(

@@ -56,6 +56,7 @@ def publish_document(switched: PublishResult, *, is_dry_run: bool) -> dict[str, 
         "segmentLineageEntryIds": list(switched.entry_ids),
         "epoch": switched.epoch,
         "already": switched.already,
+        "empties": switched.empties,
         "brokers": dict(switched.brokers),
         "changes": changes_document(switched.changes),
     }

@@ -12,6 +12,7 @@ from holdfast.server.endpoints import (
     PRECISE_HEADER,
     RULES,
     TABLE,
+    TO_EMPTY,
     Answer,
     Call,
     Endpoint,
@@ -21,6 +22,7 @@ from holdfast.server.endpoints import (
 from holdfast.server.service import Service
 from holdfast.server.shapes import OBJECT, publish_document, with_epoch
 from holdfast.server.table_names import offline_name
+from holdfast.server.waits import BROKER_PARAMETERS, brokers_within_ms
 
 
 def rollback(service: Service, call: Call) -> Reply:
@@ -36,7 +38,14 @@ def rollback(service: Service, call: Call) -> Reply:
             "a rollback needs one target", code="PARAMETER_INVALID", hint="give steps, toEntryId or toEpoch"
         )
     is_dry_run = call.flag("dryRun")
-    switched = service.controller.rollback(table, target, dry_run=is_dry_run, by=service.caller(call, table))
+    switched = service.controller.rollback(
+        table,
+        target,
+        may_empty=call.flag("toEmpty"),
+        brokers_within_ms=brokers_within_ms(call),
+        dry_run=is_dry_run,
+        by=service.caller(call, table),
+    )
     return with_epoch(switched, publish_document(switched, is_dry_run=is_dry_run))
 
 
@@ -44,7 +53,12 @@ def redo(service: Service, call: Call) -> Reply:
     table = offline_name(call.table, call.kind())
     is_dry_run = call.flag("dryRun")
     switched = service.controller.redo(
-        table, call.require_text("entryId"), dry_run=is_dry_run, by=service.caller(call, table)
+        table,
+        call.require_text("entryId"),
+        may_empty=call.flag("toEmpty"),
+        brokers_within_ms=brokers_within_ms(call),
+        dry_run=is_dry_run,
+        by=service.caller(call, table),
     )
     return with_epoch(switched, publish_document(switched, is_dry_run=is_dry_run))
 
@@ -109,6 +123,7 @@ ENDPOINTS = (
             Parameter("toEntryId", "To the snapshot that this entry published."),
             Parameter("toEpoch", "To the snapshot of this epoch.", kind="integer"),
             Parameter("fromEntryId", "Refuse unless this is the newest published entry."),
+            TO_EMPTY, *BROKER_PARAMETERS,
         ),
         answer=Answer(about="What changed.", schema=OBJECT), refusals=RULES,
     ),
@@ -117,7 +132,7 @@ ENDPOINTS = (
         about="Publish a reverted push again; nothing is uploaded.",
         parameters=(
             *COMMON, PRECISE_HEADER, KEY_HEADER, DRY_RUN,
-            Parameter("entryId", "The reverted entry.", is_required=True),
+            Parameter("entryId", "The reverted entry.", is_required=True), TO_EMPTY, *BROKER_PARAMETERS,
         ),
         answer=Answer(about="What changed.", schema=OBJECT), refusals=RULES,
     ),

@@ -4,6 +4,7 @@ from typing import Any
 
 from holdfast.config.push import parse_table, raw_name, unknown_sections
 from holdfast.config.push_schema import parse_schema
+from holdfast.config.push_support import check_supported
 from holdfast.config.server import Role
 from holdfast.config.values import parse_period_ms
 from holdfast.errors import Conflict, InvalidRequest
@@ -80,6 +81,7 @@ def validate_table(service: Service, call: Call) -> Reply:
     config = _config(call)
     parsed = parse_table(config)
     call.require(Role.READ, parsed.table)
+    check_supported(config)
     return Reply(
         document={
             _OFFLINE: dict(parsed.raw),

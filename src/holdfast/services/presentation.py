@@ -10,6 +10,7 @@ from holdfast.config.choices import TableType
 from holdfast.config.table import TABLE_VERSION
 from holdfast.model.instant import COMMIT_ACTIONS, Instant
 from holdfast.model.names import META_FOLDER
+from holdfast.model.pushes import Fate
 from holdfast.model.reports import (
     ArchiveReport,
     CleanFile,
@@ -362,7 +363,10 @@ def show_status(table: OpenTable, status: TableStatus) -> Document:
         "pending": [_pending_fields(one) for one in status.pending],
         "leases": [_lease_fields(lease) for lease in status.leases],
         "leftovers": {"files": status.leftovers, "bytes": status.leftover_bytes},
-        "served": [_push_fields(push) for push in status.served],
+        "served": [
+            {**_push_fields(push), "is_confirmed": status.fates.get(push.entry_id) is Fate.SERVED}
+            for push in status.served
+        ],
         "warnings": status.warnings,
     }
     return Document(tuple(_status(table, status)), fields)
@@ -403,8 +407,11 @@ def _status(table: OpenTable, status: TableStatus) -> Iterator[Block]:
     if status.served:
         yield Line()
         yield Rows(
-            ("Served as", "Service", "Of commit", "Rows", "Published (UTC)"),
-            [(p.table, p.controller, p.instant, p.rows, p.published_at) for p in status.served],
+            ("Served as", "Service", "Of commit", "Rows", "Published (UTC)", ""),
+            [
+                (p.table, p.controller, p.instant, p.rows, p.published_at, _confirmation(p, status.fates))
+                for p in status.served
+            ],
         )
     yield from (Warned(warning) for warning in status.warnings)
 
@@ -435,6 +442,10 @@ def _lease_fields(lease: LeaseStatus) -> dict[str, object]:
 
 def _lease_state(lease: LeaseStatus) -> str:
     return "expired" if lease.is_expired else "held"
+
+
+def _confirmation(push: Push, fates: Mapping[str, Fate]) -> str:
+    return "seen now" if fates.get(push.entry_id) is Fate.SERVED else "as recorded: the service does not tell"
 
 
 def _push_fields(push: Push) -> dict[str, object]:

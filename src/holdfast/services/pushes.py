@@ -7,8 +7,9 @@ taken back, or when its lineage entry is gone and a later push is served.
 """
 
 import shlex
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from urllib.parse import quote
 
 import msgspec
@@ -16,11 +17,20 @@ import msgspec
 from holdfast.errors import TableDamaged
 from holdfast.model.instant import InstantTime, end_of
 from holdfast.model.names import PUSHES_FOLDER
-from holdfast.model.pushes import Push, newest_of_each_place
+from holdfast.model.pushes import Fate, Push, newest_of_each_place
+from holdfast.model.reports import Finding, VerifyReport
 from holdfast.table.opened import OpenTable
 from holdfast.table.stable_read import timeline_and_ledger
 
 _decoder = msgspec.json.Decoder(Push)
+
+Ask = Callable[[Sequence[Push]], Mapping[str, Fate]]
+"""Asks the services what became of pushes; the answer is by lineage entry."""
+
+
+def ask_nobody(_pushes: Sequence[Push]) -> Mapping[str, Fate]:
+    """What is recorded is all that is known."""
+    return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +96,44 @@ def find_undone_commits(table: OpenTable, times: Iterable[InstantTime]) -> froze
     return frozenset(time for time in times if not is_kept(time))
 
 
-def push_warnings(table: OpenTable, records: PushRecords, gone: Collection[InstantTime]) -> list[str]:
-    """What may be served although its commit is gone, as far as the lake table knows, and what to do."""
-    served = [push for push in newest_of_each_place(records.pushes) if push.instant in gone]
+def find_served(pushes: Iterable[Push], fates: Mapping[str, Fate]) -> list[Push]:
+    """The push that queries see at each place; where nobody tells, the newest that is recorded."""
+    told = [push for push in pushes if fates.get(push.entry_id, Fate.UNKNOWN) is not Fate.UNKNOWN]
+    places = {push.place for push in told}
+    seen = [push for push in told if fates[push.entry_id] is Fate.SERVED]
+    return newest_of_each_place([*seen, *(push for push in pushes if push.place not in places)])
+
+
+def without_settled(report: VerifyReport, pushes: Iterable[Push], fates: Mapping[str, Fate]) -> VerifyReport:
+    """The report without pushes of which queries see nothing any more."""
+    by_record = {push_record(push): fates.get(push.entry_id, Fate.UNKNOWN) for push in pushes}
+
+    def is_left(finding: Finding) -> bool:
+        return by_record.get(finding.path, Fate.UNKNOWN) in (Fate.SERVED, Fate.UNKNOWN)
+
+    return replace(report, findings=tuple(filter(is_left, report.findings)))
+
+
+def push_warnings(
+    table: OpenTable,
+    records: PushRecords,
+    gone: Collection[InstantTime],
+    fates: Mapping[str, Fate] = MappingProxyType({}),
+) -> list[str]:
+    """What is served although its commit is gone, as far as is known, and what to do."""
+    served = [push for push in find_served(records.pushes, fates) if push.instant in gone]
     return [
         *(f"{path} cannot be read: holdfast repair {_uri(table)} moves it away" for path in records.torn),
         *(
-            f"{push.table} at {push.controller} shows rows that were taken back, unless that was reverted: "
-            f"{revert_command(table, push)}"
+            f"{push.table} at {push.controller} shows rows that were taken back"
+            f"{_doubt(push, fates)}: {revert_command(table, push)}"
             for push in served
         ),
     ]
+
+
+def _doubt(push: Push, fates: Mapping[str, Fate]) -> str:
+    return "" if fates.get(push.entry_id) is Fate.SERVED else ", unless that was reverted"
 
 
 def revert_command(table: OpenTable, push: Push) -> str:

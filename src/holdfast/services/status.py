@@ -12,11 +12,18 @@ from enum import Enum
 from holdfast.concurrency.heartbeats import heartbeats
 from holdfast.host import Liveness
 from holdfast.model.instant import COMMIT_ACTIONS, Action, Instant, InstantTime, State
-from holdfast.model.pushes import Push, newest_of_each_place
+from holdfast.model.pushes import Fate, Push
 from holdfast.read.snapshot import snapshot_slices, table_schema
 from holdfast.services.documents import quantity
 from holdfast.services.leases import LeaseStatus, leases
-from holdfast.services.pushes import find_undone_commits, push_records, push_warnings
+from holdfast.services.pushes import (
+    Ask,
+    ask_nobody,
+    find_served,
+    find_undone_commits,
+    push_records,
+    push_warnings,
+)
 from holdfast.table.opened import OpenTable
 from holdfast.table.stable_read import timeline_and_ledger
 from holdfast.timeline.ledger import LedgerState
@@ -84,7 +91,9 @@ class TableStatus:
     """Files that a process was writing when it was killed."""
     leftover_bytes: int
     served: tuple[Push, ...]
-    """The newest push to each table that is served from it."""
+    """The push that queries see at each place where it is served."""
+    fates: Mapping[str, Fate]
+    """What the services told of pushes, by lineage entry; nothing where they were not asked."""
     warnings: tuple[str, ...]
 
     @property
@@ -93,12 +102,14 @@ class TableStatus:
         return tuple(one for one in self.pending if one.blocks_writers)
 
 
-def table_status(table: OpenTable) -> TableStatus:
+def table_status(table: OpenTable, *, ask: Ask = ask_nobody) -> TableStatus:
+    """`ask` finds out what became of the pushes that are recorded; without it the newest count as served."""
     timeline, state = timeline_and_ledger(table)
     files = snapshot_slices(table)
     pending = pending_instants(table, timeline, state)
     records = push_records(table)
-    served = newest_of_each_place(records.pushes)
+    fates = ask(records.pushes)
+    served = find_served(records.pushes, fates)
     gone = find_undone_commits(table, [push.instant for push in served]) if served else frozenset()
     leftovers = table.store.leftovers()
     return TableStatus(
@@ -113,9 +124,10 @@ def table_status(table: OpenTable) -> TableStatus:
         leftovers=len(leftovers),
         leftover_bytes=sum(file.size for file in leftovers),
         served=tuple(served),
+        fates=fates,
         warnings=(
             *_warnings(table, pending, leftovers=len(leftovers)),
-            *push_warnings(table, records, gone),
+            *push_warnings(table, records, gone, fates),
         ),
     )
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from holdfast.config.push_job import FileInput, PushJob, TableInput
 from holdfast.config.push_schema import Field, Schema
@@ -30,6 +30,8 @@ from holdfast.table.settled import await_settled, read_settled
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+
+    from holdfast.model.arrow_stream import ArrowStream
 
 INPUT_NAMES = "input.names"
 _NAMES_LENGTH_MAX = 2000
@@ -54,7 +56,7 @@ class PushInput:
 
 @contextmanager
 def open_input(
-    job: PushJob, schema: Schema, frame: DataFrame | pa.Table | None, *, holds: bool = True
+    job: PushJob, schema: Schema, frame: DataFrame | ArrowStream | None, *, holds: bool = True
 ) -> Iterator[PushInput]:
     """What the job reads, while the block runs. Without `holds` it is only looked at."""
     if frame is not None:
@@ -76,14 +78,12 @@ def open_input(
             raise InvalidRequest("the job names no input", hint="set inputDirURI or source.table")
 
 
-def _of_frame(frame: DataFrame | pa.Table) -> PushInput:
-    import pyarrow as pa
-
-    if isinstance(frame, pa.Table):
-        return PushInput(rows=frame)
+def _of_frame(frame: DataFrame | ArrowStream) -> PushInput:
     if hasattr(frame, "mapInArrow"):
-        return PushInput(frame=lambda _: frame)
-    raise InvalidRequest("rows must be a Spark DataFrame or a pyarrow Table", given=type(frame).__name__)
+        return PushInput(frame=lambda _: cast("DataFrame", frame))
+    from holdfast.engines.arrow.streams import read_stream
+
+    return PushInput(rows=read_stream(frame))
 
 
 def _of_files(files: FileInput, schema: Schema, columns: Collection[str]) -> PushInput:

@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 from holdfast.config.push import PushTable, name_with_type, parse_table, raw_name
 from holdfast.config.push_schema import Schema, parse_schema
+from holdfast.config.push_support import check_supported, check_supported_schema
 from holdfast.errors import (
     Conflict,
     Fenced,
@@ -30,7 +31,12 @@ from holdfast.errors import (
 )
 from holdfast.format.segments import Creation, SegmentDescription
 from holdfast.jobs.reports import GateResult
-from holdfast.jobs.service_client import ServiceClient, segments_path
+from holdfast.jobs.service_client import (
+    WAITING_FOR_BROKERS,
+    ServiceClient,
+    late_brokers,
+    segments_path,
+)
 from holdfast.model.pushes import PUSH_RUN
 from holdfast.model.segment import ColumnRange
 from holdfast.push.segments.build import BuiltSegment
@@ -45,7 +51,6 @@ _UPLOAD_S = 600
 _GATES_S = 900
 _END_S = 900
 _ONLINE_WITHIN_MS = 600_000
-_BROKERS_WITHIN_MS = 60_000
 _BATCH = 2000
 _LOST = frozenset({"ENTRY_REVERTED", "ENTRY_NOT_FOUND", "LEASE_HELD", "LINEAGE_ENTRY_REVERTED"})
 
@@ -126,6 +131,9 @@ def open_target(url: str, token: str, table: str, retry: RetryPolicy) -> PushTar
     place = f"/tables/{quote(name, safe='')}"
     config = retry.until_answered(lambda: client.get(place, type=_TYPE))[_TYPE]
     schema = retry.until_answered(lambda: client.get(f"{place}/schema"))
+    # A table of before, or of another controller, may ask for what nobody would do.
+    check_supported(config)
+    check_supported_schema(schema)
     facts = retry.until_answered(lambda: client.get(segments_path(name, "preflight"), expectedBytes=0))
     if "deepStore" not in facts:
         raise InvalidRequest("the table may not be written", table=name, hint="ask for the role write")
@@ -362,7 +370,7 @@ class Replacement:
         try:
             answer = self.target.post(
                 "endReplaceSegments", type=_TYPE, segmentLineageEntryId=self.entry_id,
-                onlineTimeoutMs=_ONLINE_WITHIN_MS, waitForBrokers=True, brokerTimeoutMs=_BROKERS_WITHIN_MS,
+                onlineTimeoutMs=_ONLINE_WITHIN_MS, **WAITING_FOR_BROKERS,
                 headers={"X-Lease-Token": self._lease_token}, timeout_s=_END_S,
             )  # fmt: skip
         except HoldfastError as error:
@@ -375,9 +383,7 @@ class Replacement:
                 cause=error,
                 hint="holdfast push lineage tells when the service answers again",
             ) from error
-        epoch, brokers = answer.get("epoch"), answer.get("brokers", {})
-        late = sorted(name for name, applied in brokers.items() if epoch is not None and applied < epoch)
-        return Published(epoch=epoch, late=tuple(late))
+        return Published(epoch=answer.get("epoch"), late=late_brokers(answer))
 
     def give_up(self) -> bool:
         """Take the push back if it is still open; False if it was published."""

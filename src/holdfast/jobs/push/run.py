@@ -74,8 +74,9 @@ from holdfast.storage.open import location_of, open_store
 from holdfast.storage.store import Store, StoreLocation
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+
+    from holdfast.model.arrow_stream import ArrowStream
 
 _PROGRESS_MS = 500
 
@@ -95,7 +96,7 @@ def run_push_job(
     job: PushJob,
     *,
     spark: SparkSession | None = None,
-    frame: DataFrame | pa.Table | None = None,
+    frame: DataFrame | ArrowStream | None = None,
     announce: Announce | None = None,
     master: str = "local[*]",
 ) -> PushReport:
@@ -107,7 +108,7 @@ def run_push_job(
             return run.carry_out(push_input, lambda: session or spark_session("holdfast push", master))
 
 
-def plan_push_job(job: PushJob, *, frame: DataFrame | pa.Table | None = None) -> PushPlan:
+def plan_push_job(job: PushJob, *, frame: DataFrame | ArrowStream | None = None) -> PushPlan:
     """What the job would do. Nothing is written, built or waited for."""
     run = _prepare(job, SystemClock(), SystemHost(), lambda *_: None)
     with open_input(job, run.target.schema, frame, holds=False) as push_input:

@@ -49,6 +49,17 @@ def check_online(state: TableState, names: Sequence[str], rules: Rules) -> None:
         )
 
 
+def check_not_emptied(before: TableState, after: TableState) -> None:
+    """Refuse what would leave queries without a single segment, for callers who did not mean that."""
+    if before.visible and not after.visible:
+        raise Refused(
+            "queries would see no rows any more",
+            table=before.table,
+            code="WOULD_BE_EMPTY",
+            hint="call it again with toEmpty=true, if an empty table is meant",
+        )
+
+
 def check_owner(state: TableState, entry_id: str, by: Caller) -> None:
     owner = state.details_of(entry_id).actor
     if not by.operator and owner and owner != by.actor:

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from holdfast.config.push_rules import Rules
 from holdfast.model.lineage import EntryState, Lineage, LineageEntry
 from holdfast.push.calls import Changes
+from holdfast.push.replacement.snapshots import snapshots
 from holdfast.push.state.table_state import EntryDetails, PendingDeletion, TableState, Tombstone
 
 _TOMBSTONES_KEPT = 2000
@@ -112,7 +113,26 @@ class Draft:
             origin=self.origin,
             pins=self.pins,
         )
-        return Decision(after=after.with_push(push), removed=removed, entry_ids=entry_ids)
+        after = after.with_push(push)
+        if before.push.pins:
+            after = _carry_pins(before, after)
+        return Decision(after=after, removed=removed, entry_ids=entry_ids)
+
+
+def _carry_pins(before: TableState, after: TableState) -> TableState:
+    """Pins stay with what they keep: the same content may come to have another epoch.
+
+    A redo publishes it anew, and what no entry tells of any more has the epoch in force.
+    """
+    kept = {one.epoch: one.segments for one in snapshots(before)}
+    found = snapshots(after)
+    epochs = {one.epoch for one in found}
+    by_content = {one.segments: one.epoch for one in found}
+    pins: dict[int, int] = {}
+    for pinned, until in before.push.pins.items():
+        epoch = pinned if pinned in epochs else by_content.get(kept.get(pinned, frozenset()), pinned)
+        pins[epoch] = max(until, pins.get(epoch, 0))
+    return after.with_push(replace(after.push, pins=MappingProxyType(pins)))
 
 
 def changes(before: TableState, decision: Decision) -> Changes:

@@ -120,8 +120,12 @@ def _revert_all(
             continue  # Until retention, queries that name the entry see what the gate found.
         if rules.keeps_reverted and entry.state is EntryState.COMPLETED:
             details = state.details_of(entry.id)
+            # What hides from now on is its new side, and that stays: it can be redone, even if
+            # what it had replaced was being deleted.
             draft.details[entry.id] = replace(
-                details, epoch=state.push.epoch if details.epoch is None else details.epoch
+                details,
+                epoch=state.push.epoch if details.epoch is None else details.epoch,
+                finalised=False,
             )
         else:
             draft.remove(entry.segments_to)

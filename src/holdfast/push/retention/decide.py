@@ -170,7 +170,8 @@ class _Pass:
             return False
         # L7: several pushes on the same base may have been reverted, and each is a snapshot.
         newest_first = sorted(redo_snapshots(self.state), key=lambda one: (-one.position, -one.epoch))
-        kept = newest_first[: self.state.config.retained_snapshots - 1]
+        # What queries see is one of the number, if they see anything.
+        kept = newest_first[: self.state.config.retained_snapshots - bool(self.state.visible)]
         return any(snapshot.entry_id == entry.id for snapshot in kept)
 
     def _is_stale(self, entry: LineageEntry) -> bool:

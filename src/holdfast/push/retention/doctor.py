@@ -47,17 +47,23 @@ def repair(state: TableState, known: Mapping[str, Segment], *, now_ms: int) -> D
 
 
 def _lineage_findings(state: TableState) -> Iterator[Finding]:
+    replaced = frozenset[str]().union(*(entry.segments_from for entry in state.completed_entries))
+    leaving = frozenset(name for pending in state.push.deletions for name in pending.segments)
     for entry in state.lineage.entries:
-        missing = [name for name in entry.segments_to if name not in state.segments]
+        # What a later push replaced goes before the entry that brought it: retention drops that next.
+        missing = [name for name in entry.segments_to if name not in state.segments | replaced]
         if entry.state is EntryState.COMPLETED and missing:
             yield _finding("TO_MISSING", f"{entry.id} published segments that are not in the table", missing)
         hidden = _wrongly_hidden(state, entry)
         if hidden:
             message = f"{entry.id} was reverted and hides segments that another entry published"
             yield _finding("REVERTED_HIDES", message, sorted(hidden), is_fixable=True)
-        if not state.segments.intersection((*entry.segments_from, *entry.segments_to)):
+        sides = frozenset((*entry.segments_from, *entry.segments_to))
+        is_over = entry.state is not EntryState.IN_PROGRESS and not sides <= leaving | replaced
+        if is_over and not state.segments.intersection(sides):
             yield _finding("EMPTY_ENTRY", f"nothing is left of either side of {entry.id}", [])
-    if state.segments and not state.visible:
+    arriving = frozenset[str]().union(*(entry.segments_to for entry in state.open_entries))
+    if state.segments - arriving and not state.visible:
         yield _finding("NOTHING_VISIBLE", "the table has segments and queries see none of them", [])
 
 

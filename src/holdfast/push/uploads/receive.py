@@ -22,6 +22,7 @@ from holdfast.push.state.catalog import Catalog
 from holdfast.push.uploads.archives import ArchiveLimits, RoomNeeded
 from holdfast.push.uploads.inspection.inspect import Form, InspectedSegment, Question
 from holdfast.push.uploads.inspection.pool import Inspect
+from holdfast.push.uploads.inspection.stored_types import kinds_of
 from holdfast.push.uploads.register import (
     Payload,
     Registrar,
@@ -89,6 +90,7 @@ class Uploads:
             now_ms=self._clock.now_ms(),
             accept_opaque=options.accept_opaque,
             limits=self._limits,
+            kinds=self._kinds(table),
             take=take,
         ) as payload:
             return self._registrar.register(table, [payload], options=options, by=by)
@@ -105,7 +107,9 @@ class Uploads:
         take: Take = take_freely,
     ) -> Uploaded:
         """Register a segment whose bytes are at an address; see `register` for when they are copied."""
-        (described,) = read_descriptions(self._inspect, archive, Form.DESCRIPTION, limits=self._limits)
+        (described,) = read_descriptions(
+            self._inspect, archive, Form.DESCRIPTION, limits=self._limits, kinds=self._kinds(table)
+        )
         payload = replace(described, uri=uri)
         return self.register(table, [payload], copy=copy, options=options, by=by, take=take)
 
@@ -120,7 +124,9 @@ class Uploads:
         take: Take = take_freely,
     ) -> Uploaded:
         """As `upload_metadata` for many segments, registered in one write."""
-        described = read_descriptions(self._inspect, archive, Form.BATCH, limits=self._limits)
+        described = read_descriptions(
+            self._inspect, archive, Form.BATCH, limits=self._limits, kinds=self._kinds(table)
+        )
         return self.register(table, described, copy=copy, options=options, by=by, take=take)
 
     def register(
@@ -144,7 +150,7 @@ class Uploads:
             return self._registrar.register(table, payloads, options=options, by=by)
         if self._fetch is None:
             raise Refused("nothing here fetches from addresses", code="URI_REFUSED")
-        config = self._catalog.table(table)
+        config, kinds = self._catalog.table(table), self._kinds(table)
         with ExitStack() as opened:
             folder = Path(opened.enter_context(TemporaryDirectory(prefix="holdfast-")))
             payloads = []
@@ -163,11 +169,15 @@ class Uploads:
                         now_ms=one.created_ms,
                         accept_opaque=options.accept_opaque,
                         limits=self._limits,
+                        kinds=kinds,
                         take=take,
                     )
                 )
                 payloads.append(replace(payload, name=one.name, crc=one.crc))
             return self._registrar.register(table, payloads, options=options, by=by)
+
+    def _kinds(self, table: str) -> dict[str, str]:
+        return kinds_of(self._catalog.schema_of(table))
 
     def _is_in_reach(self, uri: str) -> bool:
         """Whether queries can read the bytes where they are; what is on the web they cannot."""
@@ -206,6 +216,7 @@ def open_payload(
     now_ms: int,
     accept_opaque: bool,
     limits: ArchiveLimits,
+    kinds: dict[str, str],
     take: Take,
 ) -> Iterator[Payload]:
     """The segment in an uploaded file, a Parquet file or an archive; unpacked while the block runs.
@@ -220,6 +231,7 @@ def open_payload(
         time_column=config.time_column,
         created_ms=now_ms,
         accept_opaque=accept_opaque,
+        kinds=kinds,
         room=0,
     )
     columns = file.with_name(file.name + ".columns")
@@ -237,10 +249,13 @@ def open_payload(
         columns.unlink(missing_ok=True)
 
 
-def read_descriptions(inspect: Inspect, file: Path, form: Form, *, limits: ArchiveLimits) -> list[Payload]:
+def read_descriptions(
+    inspect: Inspect, file: Path, form: Form, *, limits: ArchiveLimits, kinds: dict[str, str]
+) -> list[Payload]:
     """The segments that an archive of metadata describes; their bytes are elsewhere."""
     with open(file, "rb") as source, open(os.devnull, "r+b") as nowhere:
-        return list(map(_payload, inspect(source, nowhere, Question(form=form, limits=limits))))
+        question = Question(form=form, limits=limits, kinds=kinds)
+        return list(map(_payload, inspect(source, nowhere, question)))
 
 
 def _payload(found: InspectedSegment) -> Payload:

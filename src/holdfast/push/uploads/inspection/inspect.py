@@ -29,6 +29,7 @@ from holdfast.push.uploads.archives import (
     unpack_batch,
     unpack_segment,
 )
+from holdfast.push.uploads.inspection.stored_types import check_described_types, check_stored_types
 
 _PARQUET = b"PAR1"
 _GZIP = b"\x1f\x8b"
@@ -56,6 +57,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     created_ms: int = 0
     """Of a segment in a Parquet file, likewise."""
     accept_opaque: bool = False
+    kinds: dict[str, str] = msgspec.field(default_factory=dict)
+    """The columns of the table's schema, whose types those of the file must fit."""
     room: int | None = None
     """How large the Parquet file of an archive may be; None: as large as the limits say."""
 
@@ -86,9 +89,13 @@ def inspect(source: BinaryIO, columns: BinaryIO, question: Question) -> list[Ins
             return [_inspect_segment(source, columns, question)]
         case Form.DESCRIPTION:
             unpacked = unpack_segment(source, columns, limits=question.limits)
+            _check_description(unpacked.description, question)
             return [_describe(unpacked.description, unpacked.creation.crc, unpacked.creation.created_ms)]
         case Form.BATCH:
-            return list(map(_describe_batch, unpack_batch(source, limits=question.limits).values()))
+            found = unpack_batch(source, limits=question.limits).values()
+            for one in found:
+                _check_description(one.description, question)
+            return list(map(_describe_batch, found))
 
 
 def _inspect_segment(source: BinaryIO, columns: BinaryIO, question: Question) -> InspectedSegment:
@@ -106,7 +113,9 @@ def _inspect_segment(source: BinaryIO, columns: BinaryIO, question: Question) ->
 def _inspect_parquet(source: BinaryIO, question: Question) -> InspectedSegment:
     name = question.name.removesuffix(".parquet")
     check_segment_name(name)
-    footer = _read_footer(source, name)
+    file = _open_parquet(source, name)
+    footer = file.metadata
+    check_stored_types(name, _columns_of(file, name), footer, question.kinds)
     start_ms, end_ms = _time_range(footer_ranges(footer), question.time_column)
     description = SegmentDescription(name=name, table=question.table, docs=footer.num_rows)
     source.seek(0)
@@ -124,15 +133,19 @@ def _inspect_parquet(source: BinaryIO, question: Question) -> InspectedSegment:
 def _inspect_archive(source: BinaryIO, columns: BinaryIO, question: Question) -> InspectedSegment:
     unpacked = unpack_segment(source, columns, limits=question.limits, room=question.room)
     description, creation = unpacked.description, unpacked.creation
-    _check_rows(unpacked, columns, accept_opaque=question.accept_opaque)
+    _check_rows(unpacked, columns, question)
     found = _describe(description, creation.crc, creation.created_ms)
     return msgspec.structs.replace(found, is_opaque=unpacked.is_opaque, is_unpacked=unpacked.has_columns)
 
 
-def _check_rows(unpacked: UnpackedSegment, columns: BinaryIO, *, accept_opaque: bool) -> None:
+def _check_description(description: SegmentDescription, question: Question) -> None:
+    check_described_types(description.name, description.columns, question.kinds)
+
+
+def _check_rows(unpacked: UnpackedSegment, columns: BinaryIO, question: Question) -> None:
     name = unpacked.description.name
     if unpacked.is_opaque:
-        if not accept_opaque:
+        if not question.accept_opaque:
             raise InvalidRequest(
                 "the segment is in Pinot's own format, which cannot be queried here",
                 segment=name,
@@ -145,7 +158,8 @@ def _check_rows(unpacked: UnpackedSegment, columns: BinaryIO, *, accept_opaque: 
             "the archive holds no rows", segment=name, code="INVALID_SEGMENT", hint="add columns.parquet"
         )
     columns.seek(0)
-    rows = _read_footer(columns, name).num_rows
+    file = _open_parquet(columns, name)
+    rows = file.metadata.num_rows
     if rows != unpacked.description.docs:
         raise InvalidRequest(
             "the segment's properties and its file disagree about the number of rows",
@@ -154,6 +168,7 @@ def _check_rows(unpacked: UnpackedSegment, columns: BinaryIO, *, accept_opaque: 
             found=rows,
             code="INVALID_SEGMENT",
         )
+    check_stored_types(name, _columns_of(file, name), file.metadata, question.kinds)
 
 
 def _describe(description: SegmentDescription, crc: int, created_ms: int) -> InspectedSegment:
@@ -181,16 +196,27 @@ def _describe_batch(segment: BatchSegment) -> InspectedSegment:
     return msgspec.structs.replace(found, uri=segment.uri)
 
 
-def _read_footer(file: BinaryIO, name: str) -> Any:
+def _open_parquet(file: BinaryIO, name: str) -> pq.ParquetFile:
     try:
-        return pq.ParquetFile(file).metadata
+        return pq.ParquetFile(file)
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise InvalidRequest(
-            "the segment's Parquet file cannot be read",
-            segment=name,
-            cause=str(error).partition("\n")[0],
-            code="INVALID_SEGMENT",
-        ) from error
+        raise _unreadable(name, error) from error
+
+
+def _columns_of(file: pq.ParquetFile, name: str) -> pa.Schema:
+    try:
+        return file.schema_arrow
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise _unreadable(name, error) from error
+
+
+def _unreadable(name: str, error: Exception) -> InvalidRequest:
+    return InvalidRequest(
+        "the segment's Parquet file cannot be read",
+        segment=name,
+        cause=str(error).partition("\n")[0],
+        code="INVALID_SEGMENT",
+    )
 
 
 def _time_range(ranges: dict[str, tuple[Any, Any]], time_column: str | None) -> tuple[int | None, int | None]:
