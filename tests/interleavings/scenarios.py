@@ -34,7 +34,7 @@ from holdfast.errors import (
 from holdfast.format.ledger_entries import EntryKind, decode_entry
 from holdfast.host import Liveness
 from holdfast.model.instant import InstantTime
-from holdfast.model.names import LEDGER_FOLDER
+from holdfast.model.names import LEDGER_FOLDER, is_file_of
 from holdfast.model.reports import Commit, Severity
 from holdfast.read.savepoints import savepoints
 from holdfast.services.archive.archive import archive_without_recovery
@@ -727,11 +727,60 @@ def _rolled_back_and_two() -> World:
 @cache
 def _four_undos() -> World:
     """More rollbacks than may gather, and few commits."""
+    return _undone()[0]
+
+
+@cache
+def _restored() -> tuple[World, str, bytes]:
+    """More restores than may gather, and few commits; a file of the first write that was taken back."""
     world = _two_commits().copy()
+    late = ("", b"")
     for _ in range(4):
         _first.act(world)
+        taken_back, back_to = load_timeline(world.store).completed_commits[:-3:-1]
+        late = late if late[0] else _file_of(world, taken_back.time)
+        restore(world.open(), back_to.time)
+    return world, *late
+
+
+def _file_of(world: World, time: InstantTime) -> tuple[str, bytes]:
+    path = next(path for path in world.store.paths("") if is_file_of(path, time))
+    return path, world.store.read(path)
+
+
+@cache
+def _four_restores() -> World:
+    return _restored()[0]
+
+
+@cache
+def _undone() -> tuple[World, str, bytes]:
+    """As `_four_undos`, with a file of the first write that was taken back."""
+    world = _two_commits().copy()
+    _first.act(world)
+    late = _file_of(world, load_timeline(world.store).completed_commits[-1].time)
+    undo(world.open())
+    for _ in range(3):
+        _first.act(world)
         undo(world.open())
-    return world
+    return world, *late
+
+
+def _finishing_late(start: Callable[[], tuple[World, str, bytes]]) -> Actor:
+    def finish(world: World) -> object:
+        """A task that slept while its write was taken back finishes a file, and finds that it is too late.
+
+        The write's mark is gone from the timeline, and so may be that of what took it back. While
+        the file is there, and may be there for long, no reader takes it for data.
+        """
+        _, path, content = start()
+        world.store.create(path, content)
+        seen = visible_rows(world.open())
+        world.store.delete(path)
+        assert seen == _rows_after(2), f"I12: a reader sees {sorted(seen)} beside a late file"
+        return seen
+
+    return finish
 
 
 @cache
@@ -795,6 +844,18 @@ ARCHIVING = (
             ("archive and archive of rollbacks alone", (_archive, _archive)),
             ("archive of rollbacks alone and undo", (_archive, _undo)),
             ("writer that archives rollbacks and rollback", (_archiving(_first), _roll_back)),
+            ("archive of rollbacks alone and late task", (_archive, _finishing_late(_undone))),
+        )
+    ),
+    *(
+        Scenario(name, _four_restores, actors, checkpoint_after=2, first=_FOUR[:2])
+        for name, actors in (
+            ("archive and archive of restores alone", (_archive, _archive)),
+            ("archive of restores alone and undo", (_archive, _undo)),
+            ("archive of restores alone and restore", (_archive, _restore)),
+            ("restore and archive of restores alone", (_restore, _archive)),
+            ("writer that archives restores and rollback", (_archiving(_first), _roll_back)),
+            ("archive of restores alone and late task", (_archive, _finishing_late(_restored))),
         )
     ),
     *(

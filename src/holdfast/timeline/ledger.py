@@ -186,7 +186,7 @@ class LedgerState:
     def after(self, entry: Entry, digest: str) -> "LedgerState":
         """The state with one more entry."""
         state = self
-        if self.restore is not None and entry.kind in _ONLY_AFTER_RESTORES:
+        if self.restore is not None and _is_after_restore(entry, self.restore):
             state = replace(self, restore=replace(self.restore, is_over=True))
         times = [self.newest, entry.instant, entry.rollback, *(one.rollback for one in entry.revoked)]
         return replace(
@@ -660,6 +660,14 @@ def _slots_in_use(state: LedgerState) -> set[int]:
     archives = () if state.archive is None else (state.archive.slot,)
     commits = (committed.slot for committed in state.committed.values())
     return {*state.savepoints.values(), *archives, *commits}
+
+
+def _is_after_restore(entry: Entry, restore: Restoring) -> bool:
+    """Whether a restore was completed before an entry was decided."""
+    if entry.kind in _ONLY_AFTER_RESTORES:
+        return True
+    # Of a write that began after it: a copy's ledger has no BEGIN of a commit that only the timeline showed.
+    return entry.kind is EntryKind.COMMIT and entry.instant > restore.instant
 
 
 def _is_past(state: LedgerState, time: InstantTime) -> bool:
