@@ -86,10 +86,10 @@ def archives(store: Store, folder: str) -> dict[int, str]:
 
 def archive_files(store: Store, folder: str) -> dict[int, StoredFile]:
     """As `archives`, with what storage says of each. Hudi may append to one, so its size is part of it."""
-    return _numbered(store.folder(f"{META_FOLDER}/{folder}").files)
+    return _by_number(store.folder(f"{META_FOLDER}/{folder}").files)
 
 
-def _numbered(listed: Iterable[StoredFile]) -> dict[int, StoredFile]:
+def _by_number(listed: Iterable[StoredFile]) -> dict[int, StoredFile]:
     numbered = [(parse_archive(file.path.rpartition("/")[2]), file) for file in listed]
     found = [(number, file) for number, file in numbered if number is not None]
     return dict(sorted(found, key=lambda one: (one[0], one[1].path)))
@@ -99,7 +99,7 @@ def load_archived(store: Store, folder: str, zone: dt.tzinfo) -> ArchivedTimelin
     """Read all archives. One that was merged into another meanwhile is read there."""
     listed = store.folder(f"{META_FOLDER}/{folder}").files
     restores = [file.path for file in listed if is_restore_archive(file.path.rpartition("/")[2])]
-    return read_archives(store, [*(file.path for file in _numbered(listed).values()), *restores], zone)
+    return read_archives(store, [*(file.path for file in _by_number(listed).values()), *restores], zone)
 
 
 def read_archives(store: Store, paths: Sequence[str], zone: dt.tzinfo = dt.UTC) -> ArchivedTimeline:
