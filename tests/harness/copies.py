@@ -135,3 +135,4 @@ def _live(world: World) -> None:
     delete_savepoint(world.open(), kept)
     world.insert("g")
     world.write("upsert", rows("b", city="rome", fare=2.0))
+    archive_instants(world.open(), WriteSettings(clean=_TWO_LEFT))
