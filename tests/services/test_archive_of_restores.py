@@ -24,7 +24,7 @@ from holdfast.services.rollback.undo import undo
 from holdfast.services.savepoints import create_savepoint
 from holdfast.services.verify.verify import verify
 from holdfast.table.archive import read_archive
-from holdfast.table.undone import Stretch, Undone, add_to_undone, read_undone
+from holdfast.table.undone import Stretch, Undone, add_to_undone, find_undone, read_undone
 from holdfast.timeline.timeline import load_timeline
 
 BY_HAND = WriteSettings(clean=CleanSettings(automatic=False), archives=False)
@@ -291,6 +291,34 @@ def test_the_record_is_there_before_the_first_instant_goes():
     ]
     assert at < deletions[0]
     assert any(RESTORES in change for change in recorder.changes[:at])
+
+
+def test_a_commit_that_another_program_left_where_a_restore_went_past_it_stays():
+    world, *_ = _taken_back(_restore, times=1)
+    timeline = load_timeline(world.store)
+    (restored,) = _actions(timeline, Action.RESTORE)
+    (all_of_it,) = find_undone(world.store, timeline.instants, ())
+    between = all_of_it.first + 1
+
+    found = find_undone(world.store, timeline.instants, (), standing=[str(between), restored])
+
+    assert all_of_it.last == int(restored) - 1
+    assert found == (Stretch(between - 1, between - 1), Stretch(between + 1, all_of_it.last))
+    assert find_undone(world.store, timeline.instants, (), standing=[str(between - 1)]) == (
+        Stretch(between, all_of_it.last),
+    )
+
+
+def test_a_restore_whose_plan_cannot_be_read_still_says_what_it_took_back():
+    world, *_ = _taken_back(_restore, times=1)
+    timeline = load_timeline(world.store)
+    (restored,) = _actions(timeline, Action.RESTORE)
+    taken_back = undone_by(world.open(), timeline.find(restored, Action.RESTORE))
+    world.store.put(instant_file(restored, Action.RESTORE, State.REQUESTED), b"torn")
+
+    found = find_undone(world.store, timeline.instants, ())
+
+    assert found == tuple(Stretch(int(time), int(time)) for time in taken_back)
 
 
 def test_two_that_add_to_the_record_lose_nothing():

@@ -99,11 +99,13 @@ def find_undone(
     instants: Iterable[Instant],
     aborted: Collection[InstantTime],
     *,
+    standing: Iterable[InstantTime] = (),
     archived: ArchivedTimeline = NO_ARCHIVE,
 ) -> tuple[Stretch, ...]:
     """What the rollbacks and restores among the instants took back for good.
 
-    `aborted` are instants of ours, which are never begun again.
+    `aborted` are instants of ours, which are never begun again; `standing` are commits that
+    stand all the same, as a foreign writer may have left them.
     """
     undoing = [i for i in instants if i.action in (Action.ROLLBACK, Action.RESTORE) and i.is_completed]
     found: list[Stretch] = []
@@ -116,7 +118,7 @@ def find_undone(
                 times = list(decode_restore_metadata(content).commits)
                 found += _gap_of(store, instant, archived)
         found += (Stretch(int(end_of(time)), int(end_of(time))) for time in times)
-    return _merge(found)
+    return _without(_merge(found), standing)
 
 
 def _gap_of(store: Store, restore: Instant, archived: ArchivedTimeline) -> Iterator[Stretch]:
@@ -124,7 +126,10 @@ def _gap_of(store: Store, restore: Instant, archived: ArchivedTimeline) -> Itera
     content = archived.content(restore.time, Action.RESTORE, State.REQUESTED)
     if content is None:
         content = read_or_none(store, instant_file(restore.time, Action.RESTORE, State.REQUESTED))
-    target = decode_restore_plan(content).savepoint if content else None
+    try:
+        target = decode_restore_plan(content).savepoint if content else None
+    except Malformed:
+        target = None  # `verify` reports it. What was taken back is said by name, too.
     if target is not None:
         yield Stretch(int(end_of(target)) + 1, int(end_of(restore.time)) - 1)
 
@@ -132,6 +137,21 @@ def _gap_of(store: Store, restore: Instant, archived: ArchivedTimeline) -> Itera
 def _find_archived_undone(store: Store, aborted: Collection[InstantTime] = ()) -> tuple[Stretch, ...]:
     archived = read_archive(store)
     return find_undone(store, archived.timeline.instants, aborted, archived=archived)
+
+
+def _without(stretches: Iterable[Stretch], times: Iterable[InstantTime]) -> tuple[Stretch, ...]:
+    """The stretches, cut in two where one of the times lies."""
+    left = list(stretches)
+    for time in times:
+        left = [part for stretch in left for part in _cut(stretch, int(end_of(time)))]
+    return tuple(left)
+
+
+def _cut(stretch: Stretch, moment: int) -> list[Stretch]:
+    if not stretch.first <= moment <= stretch.last:
+        return [stretch]
+    parts = Stretch(stretch.first, moment - 1), Stretch(moment + 1, stretch.last)
+    return [part for part in parts if part.first <= part.last]
 
 
 def _merge(stretches: Iterable[Stretch]) -> tuple[Stretch, ...]:

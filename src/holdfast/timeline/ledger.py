@@ -57,7 +57,7 @@ NO_SLOT = 0
 _CHECKPOINT_AFTER = 100
 
 NO_COMMIT = InstantTime("0")
-"""What an ARCHIVE names that takes rollbacks or cleans alone, and before which no commit was archived."""
+"""What an ARCHIVE names that takes no commits, and before which no commit was archived."""
 
 
 _ONLY_AFTER_RESTORES = frozenset(
@@ -115,7 +115,7 @@ class Archiving:
     """The newest commit that leaves the timeline. It and all older instants are decided."""
     slot: int
     through: InstantTime = NO_COMMIT
-    """The newest rollback or clean that ever left the timeline. It and all older ones are completed."""
+    """The newest rollback, restore or clean that ever left. It and all older ones are completed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,7 @@ class LedgerState:
         return time in self.aborted or any(to < time < restore for to, restore in self.restored)
 
     def has_left(self, service: InstantTime) -> bool:
-        """Whether a rollback or a clean that the timeline does not show was completed, and archived since."""
+        """Whether a rollback, restore or clean that the timeline does not show was completed, and archived."""
         return self.archive is not None and service <= max(self.archive.until, self.archive.through)
 
     def after(self, entry: Entry, digest: str) -> "LedgerState":

@@ -223,7 +223,8 @@ def _decide(table: OpenTable, settings: ArchiveSettings) -> tuple[ArchivePlan, s
         try:
             plan = _make_plan(table, timeline, state, settings)
             in_place = leaving_in_place(table.store, plan.instants)
-            undone = find_undone(table.store, plan.instants, state.aborted)
+            standing = {commit.time for commit in timeline.completed_commits} - state.aborted.keys()
+            undone = find_undone(table.store, plan.instants, state.aborted, standing=standing)
         except TableDamaged:
             if not lost_completed_instants(table.store, timeline):
                 raise
