@@ -13,7 +13,7 @@ from harness.world import Row, SimulatedClock, SimulatedHost, World, memory_worl
 from holdfast.config.choices import CleanPolicy
 from holdfast.config.cleaning import CleanSettings
 from holdfast.config.write import WriteSettings
-from holdfast.model.instant import InstantTime
+from holdfast.model.instant import Action, InstantTime
 from holdfast.services.archive.archive import archive_instants
 from holdfast.services.restore.restore import restore
 from holdfast.services.rollback.undo import undo
@@ -135,4 +135,8 @@ def _live(world: World) -> None:
     delete_savepoint(world.open(), kept)
     world.insert("g")
     world.write("upsert", rows("b", city="rome", fare=2.0))
+    # The restore leaves the timeline, too.
+    clean(world.open(), _TWO_LEFT)
     archive_instants(world.open(), WriteSettings(clean=_TWO_LEFT))
+    assert Action.RESTORE not in {instant.action for instant in load_timeline(world.store).instants}
+    world.insert("h")

@@ -180,7 +180,7 @@ class LedgerState:
         return time in self.aborted or any(to < time < restore for to, restore in self.restored)
 
     def has_left(self, service: InstantTime) -> bool:
-        """Whether a rollback, restore or clean that the timeline does not show was completed, and archived."""
+        """Whether a rollback, restore or clean that the timeline does not show is completed and archived."""
         return self.archive is not None and service <= max(self.archive.until, self.archive.through)
 
     def after(self, entry: Entry, digest: str) -> "LedgerState":
