@@ -1,7 +1,8 @@
-"""`python -m bench.many`: what a commit, an undo and a recovery cost after many of anything, and after few.
+"""`python -m bench.many`: what a commit, an undo, a recovery and a restore cost after many and after few.
 
 Each history is made on local disk, without Spark, with default settings: commits
-beside a savepoint, writes that fail, commits that are undone. A table with many
+beside a savepoint, writes that fail, commits that are undone, and commits that a
+restore takes back. A table with many
 of them and one with few take turns, so that what else the machine does falls on
 both alike. Wall time and CPU time of each act are taken; of both the median,
 which is the usual act, and the mean, in which checkpoints, archives and cleans
@@ -80,6 +81,14 @@ def _undo(path: str, number: int, watch: _Watch) -> None:
         holdfast.open_table(path).undo()
 
 
+def _restore(path: str, number: int, watch: _Watch) -> None:
+    """Back over one commit, to one that stays."""
+    target = holdfast.open_table(path).upsert(_rows(number)).instant
+    holdfast.open_table(path).upsert(_rows(number))
+    with watch.running():
+        holdfast.open_table(path).restore(target)
+
+
 def _recover(path: str, number: int, watch: _Watch) -> None:
     """A process dies while it writes; the time is that of the rollback."""
     child = os.fork()
@@ -117,10 +126,11 @@ HISTORIES: dict[str, tuple[Act, bool]] = {
     "commits with a savepoint": (_commit, True),
     "failures": (_fail, False),
     "undos": (_undo, False),
+    "restores": (_restore, False),
 }
 """What a table goes through, and whether it has a savepoint, which keeps its commit for good."""
 
-ACTS: dict[str, Act] = {"commit": _commit, "undo": _undo, "recovery": _recover}
+ACTS: dict[str, Act] = {"commit": _commit, "undo": _undo, "recovery": _recover, "restore": _restore}
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +198,7 @@ def _copy_for_each_act(table: Path, length: str) -> None:
 @click.option("--turns", type=click.IntRange(min=1), default=_TURNS, help="Acts of each kind that are timed.")
 @click.option("--data", type=click.Path(path_type=Path), default=_HERE / "data", help="Folder for tables.")
 def run(*, few: int, many: int, turns: int, data: Path) -> None:
-    """Print how much slower a commit, an undo and a recovery are after many of anything than after few."""
+    """Print how much slower a commit, an undo, a recovery and a restore are after many of anything."""
     is_slower = False
     print(f"{'milliseconds, mean of wall time':44}{f'after {few}':>11}{f'after {many}':>11}", end="")
     print("  ratios: wall median, mean, CPU median, mean")

@@ -4,6 +4,7 @@ Archives and checkpoints are made now and then, so a stretch of operations is co
 """
 
 from dataclasses import dataclass, replace
+from functools import cache
 
 import pytest
 
@@ -14,10 +15,12 @@ from holdfast.config.choices import CleanPolicy
 from holdfast.config.cleaning import CleanSettings
 from holdfast.config.write import WriteSettings
 from holdfast.errors import Refused
+from holdfast.services.restore.restore import restore
 from holdfast.services.rollback.rollback import recover
 from holdfast.services.rollback.undo import undo
 from holdfast.services.savepoints import create_savepoint
 from holdfast.storage.store import Folder
+from holdfast.timeline.timeline import load_timeline
 from holdfast.writes.origin import Origin
 
 FEW, MANY, STRETCH = 20, 100, 10
@@ -82,6 +85,24 @@ def _commit_and_undo(world, number):
     undo(world.open())
 
 
+def _commit_and_restore(world, number):
+    target = load_timeline(world.store).last_commit.time
+    _commit(world, number)
+    restore(world.open(), target)
+    _commit(world, number)
+
+
+def _restore_to_savepoint(world, number):
+    """By the time of each restore the savepointed commit has been archived."""
+    for _ in range(6):
+        _commit(world, number)
+    assert load_timeline(world.store).completed_commits[0].time not in world.open().ledger.read().savepoints
+    (saved,) = world.open().ledger.read().savepoints
+    restore(world.open(), saved)
+    # An undo of the first commit after it is one to a commit before the timeline.
+    _commit(world, number)
+
+
 def _recover_and_die(world, number):
     """Each rolls back the one before it, and dies as well."""
     with pytest.raises(Crash):
@@ -112,6 +133,7 @@ def _stretch(world, act, first):
         pytest.param(_fail, False, id="writes that fail"),
         pytest.param(_commit_and_undo, False, id="undos"),
         pytest.param(_recover_and_die, False, id="recoveries"),
+        pytest.param(_commit_and_restore, False, id="restores"),
         pytest.param(_commit, True, id="commits after a savepoint"),
         pytest.param(_fail, True, id="writes that fail after a savepoint"),
         pytest.param(_commit_and_undo, True, id="undos after a savepoint"),
@@ -134,3 +156,26 @@ def test_many_cost_no_more_than_few(act, with_savepoint):
     recover(world.open())
     check_at_rest(world.open())
     assert len(visible_rows(world.open())) == 1
+
+
+@pytest.mark.parametrize("act", [_commit, _commit_and_undo, _recover_and_die])
+def test_after_many_restores_to_an_archived_savepoint_others_cost_no_more_than_after_few(act):
+    """The restore itself reads the archive, which has all commits since; nobody else does."""
+    few = _restored_to_savepoint(4)
+    many = _restored_to_savepoint(16)
+
+    asked = [_stretch(world.copy(), act, 1000) for world in (few, many)]
+
+    assert asked[0].calls > 0
+    assert asked[1].calls <= 1.1 * asked[0].calls
+    assert asked[1].bytes_read <= 1.1 * asked[0].bytes_read
+    assert asked[1].entries_listed <= 1.1 * asked[0].entries_listed
+
+
+@cache
+def _restored_to_savepoint(times):
+    if times == 0:
+        return _table(savepoint=True)
+    world = _restored_to_savepoint(times - 1).copy()
+    _restore_to_savepoint(world, times)
+    return world

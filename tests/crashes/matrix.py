@@ -448,10 +448,26 @@ DEAD_ARCHIVE_OF_UNDOS = Start(
 _unpublished = _dead(_rows_written("insert", _DEAD_ROWS), last="ledger", start=_trimming)
 UNPUBLISHED_AND_TRIMMED = Start(_unpublished, _UPSERTED_TWICE, _UPSERTED_TWICE | _DEAD_ROWS, OLD)
 
+
+def _restore_newest(world: World) -> object:
+    """Back to the commit before the newest."""
+    return restore(world.open(), load_timeline(world.store).completed_commits[-2].time)
+
+
+_restores = _after(*(INSERT.run, _restore_newest) * 4, start=_trimming)
+FOUR_RESTORES = Start(_restores, _UPSERTED_TWICE, _UPSERTED_TWICE, OLD)
+DEAD_ARCHIVE_OF_RESTORES = Start(
+    _dead(_archive, last=".restore", start=_restores), _UPSERTED_TWICE, _UPSERTED_TWICE, OLD
+)
+
 TRIMMING = (
     Operation("archive rollbacks alone", _archive, FOUR_UNDOS, _UPSERTED_TWICE),
     Operation("finish a dead archiving of rollbacks", _archive, DEAD_ARCHIVE_OF_UNDOS, _UPSERTED_TWICE),
     _operation("upsert that archives rollbacks and checkpoints", _ARCHIVING_INSERT, FOUR_UNDOS),
+    Operation("archive restores alone", _archive, FOUR_RESTORES, _UPSERTED_TWICE),
+    Operation("finish a dead archiving of restores", _archive, DEAD_ARCHIVE_OF_RESTORES, _UPSERTED_TWICE),
+    _operation("upsert that archives restores and checkpoints", _ARCHIVING_INSERT, FOUR_RESTORES),
+    Operation("restore beside archived restores", _restore, DEAD_ARCHIVE_OF_RESTORES, OLD),
     _operation("insert that checkpoints after an unpublished one", INSERT, UNPUBLISHED_AND_TRIMMED),
     Operation("undo that checkpoints", _undo, FOUR_UNDOS, OLD),
 )

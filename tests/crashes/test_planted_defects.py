@@ -37,9 +37,10 @@ from holdfast.services.archive import archive
 from holdfast.services.clean import clean
 from holdfast.services.rollback import rollback, undo
 from holdfast.services.rollback.rollback import Recovery
-from holdfast.table import markers, opened, publish, settled
+from holdfast.table import markers, opened, publish, settled, view
 from holdfast.table.properties_file import show_settings
 from holdfast.table.publish import checkpoint_if_due
+from holdfast.table.undone import Undone
 from holdfast.table.view import load_view
 from holdfast.timeline.ledger import Aborted, Ledger
 from holdfast.timeline.timeline import Timeline, load_timeline
@@ -359,6 +360,52 @@ def test_instants_deleted_before_they_are_archived_are_found(monkeypatch):
     monkeypatch.setattr(archive, "_ensure_archived", lambda table, stored, files: "nowhere")
 
     assert matrix_finds_it("archive")
+
+
+_LATE_TASKS = [scenario for scenario in SCENARIOS if "late task" in scenario.name]
+
+
+@pytest.mark.parametrize("scenario", _LATE_TASKS, ids=lambda scenario: scenario.name)
+def test_a_reader_that_forgets_what_was_taken_back_and_archived_is_found(monkeypatch, scenario):
+    monkeypatch.setattr(view, "read_undone", lambda store: Undone())
+
+    assert explorer_finds_it([scenario])
+
+
+def test_an_archiver_that_keeps_no_record_of_what_was_taken_back_is_found(monkeypatch):
+    monkeypatch.setattr(archive, "add_to_undone", lambda store, stretches, aborted: None)
+
+    assert matrix_finds_it("archive restores alone")
+
+
+def test_a_record_of_what_was_taken_back_that_comes_after_the_deletions_is_found(monkeypatch):
+    """The archiver may die in between, and the next one finds nothing left to do."""
+    carry_out, add = archive._carry_out_newest, archive.add_to_undone
+
+    def recorded_last(table):
+        late = []
+        with monkeypatch.context() as swapped:
+            swapped.setattr(archive, "add_to_undone", lambda *said: late.append(said))
+            done = carry_out(table)
+        for said in late:
+            add(*said)
+        return done
+
+    monkeypatch.setattr(archive, "_carry_out_newest", recorded_last)
+
+    assert matrix_finds_it("archive restores alone")
+
+
+def test_restores_that_are_deleted_and_not_archived_are_found(monkeypatch):
+    ensure = archive._ensure_in_archive
+
+    def without_restores(table, stored, keys, files, name):
+        is_of_restores = any(action is Action.RESTORE for _, action in keys)
+        return "nowhere" if is_of_restores else ensure(table, stored, keys, files, name)
+
+    monkeypatch.setattr(archive, "_ensure_in_archive", without_restores)
+
+    assert matrix_finds_it("archive restores alone")
 
 
 def test_a_checkpoint_that_forgets_what_was_aborted_is_found(monkeypatch):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+import numpy as np
 import pyarrow as pa
 
 from harness.faults import RememberingStore
@@ -19,10 +20,11 @@ from holdfast.format.ledger_entries import EntryKind, decode_checkpoint, decode_
 from holdfast.format.restores import decode_restore_metadata
 from holdfast.format.rollbacks import decode_rollback_metadata
 from holdfast.format.savepoints import decode_savepoint
-from holdfast.model.instant import Action, InstantTime, State
+from holdfast.model.instant import Action, InstantTime, State, end_of
 from holdfast.model.names import (
     ABORTED_FOLDER,
     ARCHIVED_IN_PLACE,
+    ARCHIVED_UNDONE,
     CHECKPOINT_FOLDER,
     CLOCK_FILE,
     LEASE_FOLDER,
@@ -37,6 +39,7 @@ from holdfast.model.names import (
     ZONE_FILE,
     in_partition,
     instant_file,
+    is_restore_archive,
     parse_base_file,
     partition_of,
 )
@@ -47,6 +50,7 @@ from holdfast.storage.store import Store, read_or_none
 from holdfast.table.archive import read_archive
 from holdfast.table.clean_plans import pending_cleans, plan_paths, read_clean_plan
 from holdfast.table.opened import OpenTable
+from holdfast.table.undone import read_undone
 from holdfast.timeline.archived import ArchivedTimeline, archives
 from holdfast.timeline.ledger import Aborted, LedgerState
 from holdfast.timeline.timeline import Timeline, load_timeline
@@ -260,9 +264,10 @@ def check_at_rest(table: OpenTable) -> None:
         raise Violation(f"I10: aborted, and forgotten: {sorted(state.aborted.keys() - aborts.keys())}")
     whole = read_archive(table.store, table.settings)
     _check_rollbacks_are_known(table, timeline, whole, aborts)
+    _check_undone(table, timeline, aborts)
     for time, aborted in aborts.items():
         if aborted.restore is not None:
-            _check_restored(table, time, aborted.restore)
+            _check_restored(table, time, aborted.restore, whole)
             continue
         archived = whole.content(aborted.rollback, Action.ROLLBACK)
         done = instant_file(aborted.rollback, Action.ROLLBACK, State.COMPLETED)
@@ -276,9 +281,10 @@ def check_at_rest(table: OpenTable) -> None:
         raise Violation(f"I2: left over: {table.store.leftovers()}")
 
 
-def _check_restored(table: OpenTable, time: str, restore: str) -> None:
+def _check_restored(table: OpenTable, time: str, restore: str, archived: ArchivedTimeline) -> None:
     done = instant_file(restore, Action.RESTORE, State.COMPLETED)
-    metadata = decode_restore_metadata(table.store.read(done))
+    content = archived.content(restore, Action.RESTORE)
+    metadata = decode_restore_metadata(content or table.store.read(done))
     if time not in {one.time for one in metadata.instants}:
         raise Violation(f"I10: restore {restore} removed {metadata.instants}, not {time}")
 
@@ -298,6 +304,22 @@ def _check_rollbacks_are_known(
             raise Violation(f"I10: {instant.time} rolled back {unknown}, of which the ledger knows nothing")
 
 
+def _check_undone(table: OpenTable, timeline: Timeline, aborts: Mapping[InstantTime, Aborted]) -> None:
+    """Of what was taken back the timeline tells, or the record that readers look into."""
+    shown = {instant.time for instant in timeline.instants}
+    untold = [time for time, one in aborts.items() if not shown & {one.restore, one.rollback}]
+    is_told = read_undone(table.store).covers(
+        np.array([int(end_of(time)) for time in untold], dtype=np.int64)
+    )
+    if not is_told.all():
+        raise Violation(f"I12: nothing tells readers that one of {untold} was taken back")
+
+
+def _archives_of_restores(store: Store, folder: str) -> list[str]:
+    paths = store.paths(f"{META_FOLDER}/{folder}")
+    return [path for path in paths if is_restore_archive(path.rpartition("/")[2])]
+
+
 def _referenced(table: OpenTable) -> set[str]:
     store: Store = table.store
     timeline = load_timeline(store)
@@ -309,11 +331,14 @@ def _referenced(table: OpenTable) -> set[str]:
     known |= {
         LEDGER_FLOOR,
         ARCHIVED_IN_PLACE,
+        ARCHIVED_UNDONE,
         ZONE_FILE,
         *archives(store, table.settings.archive_folder).values(),
+        *_archives_of_restores(store, table.settings.archive_folder),
     }
     # What was taken back may have been the first to write to a partition.
-    if any(aborted.revoked_by is not None for aborted in whole_ledger(store).aborted.values()):
+    aborts = table.ledger.read_with_older_aborts().aborted
+    if any(aborted.revoked_by is not None for aborted in aborts.values()):
         known |= {path for path in store.paths("") if path.endswith(PARTITION_METAFILE)}
     for instant in timeline.instants:
         known |= {instant_file(instant.time, instant.action, state) for state in State}

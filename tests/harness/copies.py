@@ -13,7 +13,7 @@ from harness.world import Row, SimulatedClock, SimulatedHost, World, memory_worl
 from holdfast.config.choices import CleanPolicy
 from holdfast.config.cleaning import CleanSettings
 from holdfast.config.write import WriteSettings
-from holdfast.model.instant import InstantTime
+from holdfast.model.instant import Action, InstantTime
 from holdfast.services.archive.archive import archive_instants
 from holdfast.services.restore.restore import restore
 from holdfast.services.rollback.undo import undo
@@ -97,7 +97,7 @@ def newest_commit(world: World) -> InstantTime | None:
     return None if newest is None else newest.time
 
 
-def history() -> History:
+def history(*, archives_restores: bool = False) -> History:
     """A table that is written to in every way, undone, restored, cleaned and archived."""
     world = memory_world()
     world.checkpoint_after = _CHECKPOINT_AFTER
@@ -105,6 +105,8 @@ def history() -> History:
     world.insert("a", "b")
     store = _SnappingStore(world.store)
     _live(world.on(store))
+    if archives_restores:
+        _archive_restores(world.on(store))
     found: dict[InstantTime | None, list[Row]] = {None: []}
     whole = History(store.states, store.changes, world.clock.now, found)
     for moment in range(len(store.states)):
@@ -135,3 +137,10 @@ def _live(world: World) -> None:
     delete_savepoint(world.open(), kept)
     world.insert("g")
     world.write("upsert", rows("b", city="rome", fare=2.0))
+
+
+def _archive_restores(world: World) -> None:
+    clean(world.open(), _TWO_LEFT)
+    archive_instants(world.open(), WriteSettings(clean=_TWO_LEFT))
+    assert Action.RESTORE not in {instant.action for instant in load_timeline(world.store).instants}
+    world.insert("h")

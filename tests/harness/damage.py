@@ -76,7 +76,9 @@ def rich_table(zone: str | None = None, lock: LockSettings | None = None) -> Wor
     else:
         world.clock.zone = zone
         world.create({TIMELINE_ZONE: TimelineZone.LOCAL})
-    world.write("insert", rows("a", "b", "c", "d"))
+    first = world.write("insert", rows("a", "b", "c", "d"))
+    world.insert("never0")
+    restore(world.open(), first.instant)
     world.write("upsert", rows("a", city="paris", fare=7.0))
     world.write("insert_overwrite", rows("e", city="rome"))
     world.write("upsert", rows("c", city="paris", fare=8.0))

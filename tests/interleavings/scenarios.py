@@ -34,7 +34,7 @@ from holdfast.errors import (
 from holdfast.format.ledger_entries import EntryKind, decode_entry
 from holdfast.host import Liveness
 from holdfast.model.instant import InstantTime
-from holdfast.model.names import LEDGER_FOLDER
+from holdfast.model.names import LEDGER_FOLDER, is_file_of
 from holdfast.model.reports import Commit, Severity
 from holdfast.read.savepoints import savepoints
 from holdfast.services.archive.archive import archive_without_recovery
@@ -735,6 +735,60 @@ def _four_undos() -> World:
 
 
 @cache
+def _four_restores() -> World:
+    """More restores than may gather, and few commits."""
+    world = _two_commits().copy()
+    for _ in range(4):
+        _first.act(world)
+        restore(world.open(), load_timeline(world.store).completed_commits[-2].time)
+    return world
+
+
+# Of a file group of its own: no newer version hides a file of it.
+_in_vain = _add("never")
+
+
+def _taken_back(take_back: Callable[[World, InstantTime], object]) -> tuple[World, str, bytes]:
+    """A write was taken back that goes with the commits to be archived; a file of it as it was."""
+    world = _clean().copy()
+    before = _newest(world)
+    _in_vain.act(world)
+    path = next(path for path in world.store.paths("") if is_file_of(path, _newest(world)))
+    content = world.store.read(path)
+    take_back(world, before)
+    for writer in (_second, _third, _fourth):
+        writer.act(world)
+    return world, path, content
+
+
+@cache
+def _undone() -> tuple[World, str, bytes]:
+    return _taken_back(lambda world, _: undo(world.open()))
+
+
+@cache
+def _restored() -> tuple[World, str, bytes]:
+    return _taken_back(lambda world, before: restore(world.open(), before))
+
+
+def _finishing_late(start: Callable[[], tuple[World, str, bytes]]) -> Actor:
+    def finish(world: World) -> object:
+        """A task that slept while its write was taken back finishes a file, and finds that it is too late.
+
+        What took the write back may have left the timeline by then. As long as the file is
+        there no reader takes it for data.
+        """
+        _, path, content = start()
+        world.store.create(path, content)
+        seen = visible_rows(world.open())
+        world.store.delete(path)
+        assert seen == _rows_after(4), f"I12: a reader sees {sorted(seen)} beside a late file"
+        return seen
+
+    return finish
+
+
+@cache
 def _saved_and_two() -> World:
     """A savepointed commit, and three after it: the first two of the four go when somebody archives."""
     world = _clean().copy()
@@ -795,6 +849,32 @@ ARCHIVING = (
             ("archive and archive of rollbacks alone", (_archive, _archive)),
             ("archive of rollbacks alone and undo", (_archive, _undo)),
             ("writer that archives rollbacks and rollback", (_archiving(_first), _roll_back)),
+        )
+    ),
+    *(
+        Scenario(name, start, actors, first=(_FOUR[0], _in_vain.effect, *_FOUR[1:]))
+        for name, start, actors in (
+            (
+                "archive of a rollback and late task",
+                lambda: _undone()[0],
+                (_archive, _finishing_late(_undone)),
+            ),
+            (
+                "archive of a restore and late task",
+                lambda: _restored()[0],
+                (_archive, _finishing_late(_restored)),
+            ),
+            ("archive and archive of a restore", lambda: _restored()[0], (_archive, _archive)),
+        )
+    ),
+    *(
+        Scenario(name, _four_restores, actors, checkpoint_after=2, first=_FOUR[:2])
+        for name, actors in (
+            ("archive and archive of restores alone", (_archive, _archive)),
+            ("archive of restores alone and undo", (_archive, _undo)),
+            ("archive of restores alone and restore", (_archive, _restore)),
+            ("restore and archive of restores alone", (_restore, _archive)),
+            ("writer that archives restores and rollback", (_archiving(_first), _roll_back)),
         )
     ),
     *(

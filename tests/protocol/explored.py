@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from protocol.model import (
     LEDGER_ARCHIVER,
+    LEDGER_FORGETTER,
     LEDGER_INVARIANTS,
     LEDGER_ROLLBACK,
     LEDGER_WRITER,
@@ -22,6 +23,7 @@ from protocol.model import (
     archive_by,
     archive_deleted,
     archive_is_wrong,
+    archive_rollback,
     beat,
     begin,
     check_heartbeat,
@@ -29,6 +31,7 @@ from protocol.model import (
     checkpoint_by,
     choose,
     choose_expired,
+    choose_rollback,
     clear,
     commit_by,
     complete,
@@ -80,6 +83,7 @@ PROTOCOL_RUNS = (
     (LEAN_LEDGER_PROTOCOL, Population((("A",), ("B",)), readers=1, archivers=1)),
     (LEDGER_PROTOCOL, Population((("A",),), rollbacks=1, archivers=1, keepers=1)),
     (LEAN_LEDGER_PROTOCOL, Population((("A",), ("A",)), rollbacks=1, keepers=1)),
+    (LEDGER_PROTOCOL, Population((("A", "A*"),), rollbacks=2, forgetters=1)),
 )
 
 SMALLEST_FIRST = (
@@ -94,6 +98,7 @@ SMALLEST_FIRST = (
     Population((("A",),), readers=1, archivers=1),
     Population((("A",), ("B",)), archivers=1),
     Population((("A",),), rollbacks=1, keepers=1),
+    Population((("A",),), rollbacks=1, forgetters=1),
 )
 
 
@@ -201,6 +206,14 @@ DEFECTS = (
     Protocol(
         "checkpoint leaves out an abort that is not carried out",
         keeper=(read_ledger, publish, checkpoint_by(waits=False)),
+    ),
+    Protocol(
+        "rollback leaves the timeline and nothing tells of it",
+        forgetter=(choose_rollback, archive_rollback),
+    ),
+    Protocol(
+        "rollback leaves the timeline before readers know",
+        forgetter=(choose_rollback, archive_rollback, LEDGER_FORGETTER[1]),
     ),
 )
 

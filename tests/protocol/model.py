@@ -14,6 +14,7 @@ has run from it with nobody else alive.
     reader      ─ look ─ name
     archiver    ─ publish ─ ARCHIVE ─ archive ─ clear
     keeper      ─ publish ─ checkpoint
+    forgetter   ─ choose ─ record ─ archive the rollback
 
 Local work is merged into the storage step before or after it. Three merges
 need a reason: reading the ledger is one step although it reads many slots,
@@ -40,9 +41,14 @@ LOCK, DECISION = "lock", "decision"
 NAMED = "named"
 """A snapshot that somebody named, as a savepoint does: the commits that were shown up to an instant."""
 ARCHIVED, CHECKPOINT = "archived", "checkpoint"
+ROLLBACK_ARCHIVED = "rollback.archived"
+"""The rollback has left the timeline. So have all commits that are older, as far as readers know."""
+UNDONE = "undone"
+"""Readers know without the timeline that the instant was taken back."""
 
-READER, ARCHIVER, KEEPER = "reader", "archiver", "keeper"
-"""Actors that are neither writers nor rollbacks. A keeper checkpoints the ledger."""
+READER, ARCHIVER, KEEPER, FORGETTER = "reader", "archiver", "keeper", "forgetter"
+"""Actors that are neither writers nor rollbacks. A keeper checkpoints the ledger; a forgetter archives
+rollbacks."""
 
 FILES_OF_A_WRITE = (DATA, MARKER, HEARTBEAT, INFLIGHT, REQUESTED)
 
@@ -552,6 +558,33 @@ def checkpoint_by(*, waits: bool = True) -> Step:
 LEDGER_KEEPER: tuple[Step, ...] = (read_ledger, publish, checkpoint_by())
 
 
+# Steps of a forgetter
+
+
+def choose_rollback(world: World, me: Actor) -> Successors:
+    """Take any rollback that is over and has left no file of its write."""
+    over = (
+        entry
+        for entry in world.ledger
+        if entry.kind == ABORT and File(ROLLBACK_COMPLETED, entry.rollback) in world.files
+    )
+    clean = [entry.instant for entry in over if not world.of(entry.instant, FILES_OF_A_WRITE)]
+    return [(world, me.next(instant=instant)) for instant in clean]
+
+
+def record_undone(world: World, me: Actor) -> Successors:
+    return [(world.create(File(UNDONE, me.instant)), me.next())]
+
+
+def archive_rollback(world: World, me: Actor) -> Successors:
+    decided = outcome(world.ledger, me.instant)
+    assert decided is not None, "it was chosen because it is aborted"
+    return [(world.create(File(ROLLBACK_ARCHIVED, decided.rollback)), me.next())]
+
+
+LEDGER_FORGETTER: tuple[Step, ...] = (choose_rollback, record_undone, archive_rollback)
+
+
 # Steps of the protocols without a ledger
 
 
@@ -735,6 +768,15 @@ def archive_is_wrong(world: World) -> str:
     return ""
 
 
+def late_file_is_data(world: World) -> str:
+    """I12: no file of an instant that was taken back is older than the timeline, unless readers know it."""
+    for entry in world.ledger:
+        is_forgotten = entry[0] == ABORT and File(ROLLBACK_ARCHIVED, entry.rollback) in world.files
+        if is_forgotten and world.of(entry.instant, (DATA,)) and not world.find(UNDONE, entry.instant):
+            return f"I12 readers take a late file of the aborted instant {entry.instant} for data"
+    return ""
+
+
 def name_has_changed(world: World) -> str:
     """I20: what is as of a named instant is what was there when it was named."""
     for named in (file for file in world.files if file.kind == NAMED):
@@ -764,6 +806,7 @@ LEDGER_INVARIANTS: tuple[Invariant, ...] = (
     time_is_repeated,
     name_has_changed,
     archive_is_wrong,
+    late_file_is_data,
     reads_are_stale,
 )
 
@@ -784,6 +827,7 @@ class Protocol:
     reader: tuple[Step, ...] = LEDGER_READER
     archiver: tuple[Step, ...] = LEDGER_ARCHIVER
     keeper: tuple[Step, ...] = LEDGER_KEEPER
+    forgetter: tuple[Step, ...] = LEDGER_FORGETTER
     invariants: tuple[Invariant, ...] = LEDGER_INVARIANTS
     finds: Callable[[World, int], bool] = lambda world, instant: not is_settled(world, instant)
     after_recovery: "Callable[[Recovery, World], str]" = lambda recovery, world: recovery.damage(world)
@@ -852,7 +896,9 @@ def leftovers(world: World, *, excused: frozenset[File]) -> str:
     """I2: a file that no commit refers to, or a rollback that is not completed."""
     files = world.files - excused
     for decided in world.ledger:
-        of_instant = [file for file in files if file.instant == decided.instant and file.kind != NAMED]
+        of_instant = [
+            file for file in files if file.instant == decided.instant and file.kind not in (NAMED, UNDONE)
+        ]
         kinds = {file.kind for file in of_instant}
         if decided.kind == ABORT:
             if kinds:

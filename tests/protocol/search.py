@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 
 from protocol.model import (
     ARCHIVER,
+    FORGETTER,
     KEEPER,
     READER,
     STOPPED,
@@ -31,6 +32,7 @@ class Population:
     readers: int = 0
     archivers: int = 0
     keepers: int = 0
+    forgetters: int = 0
 
     def __str__(self) -> str:
         groups = ", ".join("".join(attempts) for attempts in self.writers)
@@ -40,6 +42,7 @@ class Population:
             (READER, self.readers),
             (ARCHIVER, self.archivers),
             (KEEPER, self.keepers),
+            (FORGETTER, self.forgetters),
         )
         return ", ".join((text, *(_count(number, noun) for noun, number in others if number)))
 
@@ -106,6 +109,7 @@ class _Search:
         actors = [Actor(attempts=attempts) for attempts in population.writers]
         actors += [Actor()] * population.rollbacks + [Actor(role=READER)] * population.readers
         actors += [Actor(role=ARCHIVER)] * population.archivers + [Actor(role=KEEPER)] * population.keepers
+        actors += [Actor(role=FORGETTER)] * population.forgetters
         self._initial = (self.worlds.number(World()), *sorted(map(self._actors.number, actors)))
 
     def run(self) -> tuple[str, tuple[str, ...]]:

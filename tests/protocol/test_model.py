@@ -22,7 +22,9 @@ from protocol.model import (
     HEARTBEAT,
     LEDGER_ROLLBACK,
     NAMED,
+    ROLLBACK_ARCHIVED,
     ROLLBACK_COMPLETED,
+    UNDONE,
     Entry,
     File,
     Protocol,
@@ -50,9 +52,10 @@ EACH_READS_THE_OTHERS = Population((("A", "B?"), ("B", "A?")))
 WRITER_AND_ARCHIVER = Population((("A",),), archivers=1)
 WRITER_READER_ARCHIVER = Population((("A",),), readers=1, archivers=1)
 TWO_AND_ARCHIVER = Population((("A",), ("B",)), archivers=1)
+WRITER_ROLLBACK_FORGETTER = Population((("A",),), rollbacks=1, forgetters=1)
 WRITER_ROLLBACK_KEEPER = Population((("A",),), rollbacks=1, keepers=1)
 
-STATES = (2_866, 43_728, 127_751, 68_320, 363_291, 124_042, 31_930, 25_392, 14_067, 106_047)
+STATES = (2_866, 43_728, 127_751, 68_320, 363_291, 124_042, 31_930, 25_392, 14_067, 106_047, 24_695)
 
 CAUGHT = {
     "heartbeat only": (WRITER_AND_ROLLBACK, "I3 completed instant 1 references deleted data"),
@@ -107,6 +110,14 @@ CAUGHT = {
     "checkpoint leaves out an abort that is not carried out": (
         WRITER_ROLLBACK_KEEPER,
         "I2 recovery leaves the rollback of 1 pending",
+    ),
+    "rollback leaves the timeline and nothing tells of it": (
+        WRITER_ROLLBACK_FORGETTER,
+        "I12 readers take a late file of the aborted instant 1 for data",
+    ),
+    "rollback leaves the timeline before readers know": (
+        WRITER_ROLLBACK_FORGETTER,
+        "I12 readers take a late file of the aborted instant 1 for data",
     ),
 }
 
@@ -176,6 +187,15 @@ def test_a_commit_that_was_named_is_archived_and_a_checkpoint_leaves_out_an_abor
     )
     assert any(is_aborted(world.ledger, 1) and not known(world, world.ledger) for world in checkpointed)
     assert any(world.find(CHECKPOINT, 0) and world.late for world in checkpointed), "its writer went on"
+
+
+def test_a_writer_finishes_a_file_after_the_rollback_of_its_write_was_archived():
+    worlds = explore(LEDGER_PROTOCOL, WRITER_ROLLBACK_FORGETTER).worlds
+
+    assert any(
+        world.find(ROLLBACK_ARCHIVED, 2) and world.find(UNDONE, 1) and File(DATA, 1, "A") in world.late
+        for world in worlds
+    )
 
 
 def is_rolled_back(world: World) -> bool:

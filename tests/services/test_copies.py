@@ -336,6 +336,22 @@ def test_what_came_after_a_commit_that_is_not_whole_is_taken_back_too(past):
     check_usable(past, world, "write")
 
 
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_ledger_in_which_a_restore_is_pending_that_was_archived_since_stops_nobody(verb):
+    """The ledger was copied while the restore went on, the timeline after that had left it."""
+    past, copies = history(archives_restores=True), 0
+    for moment in range(past.last):
+        world = past.mixed(ledger=moment, table=past.last)
+        restore_known = world.open().ledger.read().restore
+        if restore_known is None or restore_known.is_over:
+            continue
+        copies += 1
+
+        assert check_usable(past, world, verb) == 0
+
+    assert copies > 10
+
+
 def check_all(past):
     """Some copies of every kind."""
     nowhere = {"copies": 0, "repaired": 0}

@@ -1,5 +1,7 @@
 """The completed file of a restore is lost after others have written: there is a way on."""
 
+from dataclasses import replace
+
 import pytest
 
 from harness.checker import visible_ids
@@ -22,18 +24,23 @@ _ONE_VERSION = CleanSettings(
 )
 
 
+_UP_TO_THE_TARGET = WriteSettings(clean=replace(_ONE_VERSION, keep_min=7, keep_max=8))
+
+
 @pytest.fixture
 def world():
-    """Restored, written to, and the commit that the restore went to is archived."""
+    """Restored and written to; the commit that the restore went to is archived, the restore is not yet."""
     world = memory_world()
     world.create()
+    oldest = world.insert("o").instant
     target = world.insert("a").instant
     world.insert("never")
     restored = restore(world.open(), target)
-    for record in "bcdefg":
+    for record in "bcdefgx":
         world.write("upsert", rows("a", record))
     clean(world.open(), _ONE_VERSION)
-    archive_instants(world.open(), WriteSettings(clean=_ONE_VERSION))
+    archived = archive_instants(world.open(), _UP_TO_THE_TARGET).archived
+    assert [instant.time for instant in archived] == [oldest, target]
     world.insert("z", city="oslo")
     world.lost = instant_file(restored.instant, Action.RESTORE, State.COMPLETED)
     world.target = target

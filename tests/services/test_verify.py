@@ -63,7 +63,7 @@ def test_all_defects_at_once_are_named_and_nothing_else(lake):
 def test_older_aborts_that_cannot_be_read_are_named_and_nothing_is_repaired(content):
     """Without them nobody can tell which files are nobody's."""
     world = rich_table()
-    (path,) = world.store.paths(ABORTED_FOLDER)
+    path, *_ = world.store.paths(ABORTED_FOLDER)
     world.store.put(path, content)
 
     report = verify(world.open())

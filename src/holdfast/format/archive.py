@@ -4,6 +4,9 @@ An archive is a log file whose blocks hold one record for each file: which
 instant, how far it had got, and what the file said. Commits are JSON on the
 timeline and Avro in here, member by member; what Avro has no member for is
 lost. Archives of every release with this layout are read; one form is written.
+
+Hudi archives no restores, and its records have no place for them. They are in
+archives of their own, whose records hold what the files said as it was.
 """
 
 import datetime as dt
@@ -44,6 +47,21 @@ _CONTAINERS = {
 }
 """Where files are kept that are Avro containers on the timeline, with their schemas."""
 
+_RESTORE_CONTENT = "content"
+_RESTORE_SCHEMA = {
+    "type": "record",
+    "name": "ArchivedRestore",
+    "namespace": "holdfast",
+    "fields": [
+        {"name": "commitTime", "type": "string"},
+        {"name": "actionType", "type": "string"},
+        {"name": "actionState", "type": "string"},
+        {"name": "stateTransitionTime", "type": ["null", "string"], "default": None},
+        {"name": "version", "type": "int"},
+        {"name": _RESTORE_CONTENT, "type": "bytes"},
+    ],
+}
+
 
 @dataclass(frozen=True, slots=True)
 class ArchivedFile:
@@ -68,10 +86,12 @@ class Archive:
 def encode_archive(files: Sequence[ArchivedFile], *, per_block: int, zone: dt.tzinfo = dt.UTC) -> bytes:
     """An archive of these files, at most `per_block` to a block; equal input gives equal bytes.
 
-    Moments are written on the clock of the zone.
+    Moments are written on the clock of the zone. Restores are not mixed with other instants.
     `Malformed` if one of them does not say what a file of its kind says.
     """
-    schema, text = _own_schema()
+    are_restores = {file.action is Action.RESTORE for file in files}
+    assert len(are_restores) <= 1, "restores have archives of their own"
+    schema, text = _own_schema(of_restores=True in are_restores)
     header = {int(BlockHeader.SCHEMA): text}
     blocks = []
     for start in range(0, len(files), per_block):
@@ -106,9 +126,9 @@ def decode_archive(content: bytes, zone: dt.tzinfo = dt.UTC) -> Archive:
 
 
 @cache
-def _own_schema() -> tuple[Any, bytes]:
+def _own_schema(*, of_restores: bool) -> tuple[Any, bytes]:
     """The schema of an entry, ready to write, and its text."""
-    schema = hudi_schema("HoodieArchivedMetaEntry")
+    schema = _RESTORE_SCHEMA if of_restores else hudi_schema("HoodieArchivedMetaEntry")
     return compile_schema(schema), json.dumps(schema, separators=(",", ":")).encode()
 
 
@@ -139,6 +159,8 @@ def _entry(file: ArchivedFile, zone: dt.tzinfo) -> dict[str, Any]:
     }
     if file.changed_at is not None:
         entry["stateTransitionTime"] = time_at(round(file.changed_at.timestamp() * 1000), zone)
+    if file.action is Action.RESTORE:
+        return {**entry, _RESTORE_CONTENT: file.content}
     name = _field_of(file.action, file.state)
     if name is not None and file.content:
         is_json = name in _JSON_FIELDS
@@ -196,6 +218,8 @@ def _file(entry: dict[str, Any], zone: dt.tzinfo) -> ArchivedFile | None:
 
 
 def _content(entry: dict[str, Any], action: Action, state: State) -> bytes:
+    if action is Action.RESTORE:
+        return bytes(entry.get(_RESTORE_CONTENT) or b"")
     name = _field_of(action, state)
     record = None if name is None else entry.get(name)
     if name is None or record is None:

@@ -22,6 +22,7 @@ CLOCK_FILE = ".hoodie/.holdfast/clock"
 """Written to learn what time storage has, and deleted again."""
 LEASE_FOLDER = ".hoodie/.holdfast/leases"
 ARCHIVED_IN_PLACE = ".hoodie/.holdfast/archived-in-place"
+ARCHIVED_UNDONE = ".hoodie/.holdfast/archived-undone"
 PUSHES_FOLDER = ".hoodie/.holdfast/pushes"
 SOURCES_FOLDER = ".hoodie/.holdfast/sources"
 STREAMS_FOLDER = ".hoodie/.holdfast/streams"
@@ -37,6 +38,7 @@ _INSTANT_FILE = re.compile(r"([0-9]+)\.([a-z]+)(?:\.(requested|inflight))?")
 _BASE_FILE = re.compile(r"([^_/]+)_([0-9]+-[0-9]+-[0-9]+)_([0-9]+)\.parquet")
 _LOG_FILE = re.compile(r"\.[^_/]+_[0-9]+\.log\.[0-9]+(?:_[0-9]+-[0-9]+-[0-9]+)?(?:\.cdc)?")
 _ARCHIVE = re.compile(r"\.commits_\.archive\.([0-9]+)(?:_.*)?")
+_RESTORE_ARCHIVE = re.compile(r"\.restores_\.archive\.([0-9]+)(?:_.*)?")
 _MARKER = re.compile(r"(.+)\.marker\.(CREATE|MERGE|APPEND)")
 
 BASE_FILE_PATTERN = (
@@ -148,6 +150,15 @@ def parse_archive(name: str) -> int | None:
     """The number of an archive; None if a file is none."""
     match = _ARCHIVE.fullmatch(name)
     return int(match[1]) if match else None
+
+
+def restore_archive_file(folder: str, number: int) -> str:
+    """The path of an archive of restores, beside the others; Hudi, which archives none, does not read it."""
+    return f"{META_FOLDER}/{folder}/.restores_.archive.{number}_1-0-1"
+
+
+def is_restore_archive(name: str) -> bool:
+    return _RESTORE_ARCHIVE.fullmatch(name) is not None
 
 
 def heartbeat_path(instant: InstantTime) -> str:

@@ -28,7 +28,7 @@ from holdfast.format.restores import RestoreMetadata, encode_restore_metadata
 from holdfast.format.rollbacks import RolledBackInstant
 from holdfast.model.instant import COMMIT_ACTIONS, Action, Instant, InstantTime, State
 from holdfast.model.names import PARTITION_METAFILE, in_partition, instant_file
-from holdfast.storage.store import read_or_none
+from holdfast.storage.store import Store, read_or_none
 from holdfast.table.clean_plans import pending_cleans
 from holdfast.table.missing_commits import refuse_if_incomplete, refuse_if_vanished
 from holdfast.table.pending import is_rollback_over, rollbacks_by_target, unshown_restores
@@ -92,8 +92,9 @@ def _in_order(state: LedgerState, *, without: Collection[InstantTime]) -> list[D
 def _show_restores(table: OpenTable, state: LedgerState, timeline: Timeline) -> bool:
     """Show restores again that were completed and whose completed files are missing; whether any was."""
     lost = unshown_restores(timeline, state)
+    aborted = table.ledger.read_with_older_aborts().aborted if lost else {}
     for restore in lost:
-        parts = {time: one for time, one in state.aborted.items() if one.restore == restore}
+        parts = {time: one for time, one in aborted.items() if one.restore == restore}
         instants = tuple(RolledBackInstant(time, one.action) for time, one in parts.items())
         metadata = RestoreMetadata(restore, 0, tuple(parts), {}, instants)
         inflight, completed = (
@@ -151,6 +152,8 @@ def _bring_back(table: OpenTable, state: LedgerState, timeline: Timeline, ghosts
         return False
     if restore.to in rollbacks_by_target(table.store, timeline):
         return False  # Another program is rolling it back.
+    if _is_wholly_shown(table.store, timeline, restore.to):
+        return False
     files = _read_archived_files(table, restore.to)
     known = state.committed.get(restore.to)
     is_changed = False
@@ -165,6 +168,13 @@ def _bring_back(table: OpenTable, state: LedgerState, timeline: Timeline, ghosts
     if _is_gone(table.ledger.read(), restore.to):
         withdraw(table, restore.to, files[0].action)
     return is_changed
+
+
+def _is_wholly_shown(store: Store, timeline: Timeline, time: InstantTime) -> bool:
+    """Whether a commit is there in each state, so that nothing has to be taken from the archive."""
+    begun = (State.REQUESTED, State.INFLIGHT)
+    shown = next((commit for commit in timeline.completed_commits if commit.time == time), None)
+    return shown is not None and all(store.stat(instant_file(time, shown.action, s)) for s in begun)
 
 
 def _read_archived_files(table: OpenTable, time: InstantTime) -> list[ArchivedFile]:

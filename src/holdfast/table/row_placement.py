@@ -8,7 +8,6 @@ name, a commit of another program or one that was archived before there was a
 record, does not count. Only speed depends on it: other files are opened.
 """
 
-import hashlib
 import logging
 from collections.abc import Collection, Mapping
 
@@ -16,6 +15,7 @@ from holdfast.format.malformed import Malformed
 from holdfast.model.instant import InstantTime
 from holdfast.model.names import ARCHIVED_IN_PLACE
 from holdfast.storage.store import Store, read_or_none
+from holdfast.table.line_record import change_lines, decode_lines
 
 log = logging.getLogger(__name__)
 
@@ -42,45 +42,27 @@ def check_placement_record(store: Store) -> None:
     """`Malformed` if the record is there and cannot be read."""
     content = read_or_none(store, ARCHIVED_IN_PLACE)
     if content is not None:
-        _decode(content)
+        decode_lines(content)
 
 
 def add_to_placement_record(store: Store, commits: Collection[InstantTime]) -> None:
     """Add commits that are about to leave the timeline."""
-    while commits:
-        if store.create(ARCHIVED_IN_PLACE, _encode(commits)):
-            return
-        content, version = store.read_version(ARCHIVED_IN_PLACE)
+    if not commits:
+        return
+
+    def change(content: bytes | None) -> list[str] | None:
         known = _decode_or_warn(store, content)
-        if known.issuperset(commits):
-            return
-        if store.replace(ARCHIVED_IN_PLACE, _encode(known.union(commits)), version):
-            return
+        return None if known.issuperset(commits) else sorted(known.union(commits))
+
+    change_lines(store, ARCHIVED_IN_PLACE, change)
 
 
 def _decode_or_warn(store: Store, content: bytes | None) -> frozenset[InstantTime]:
     try:
-        return frozenset() if content is None else _decode(content)
+        return frozenset(map(InstantTime, () if content is None else decode_lines(content)))
     except Malformed as error:
         log.warning(
             "in_place.unreadable",
             extra={"table": store.uri(""), "file": ARCHIVED_IN_PLACE, "cause": str(error)},
         )
         return frozenset()
-
-
-def _encode(commits: Collection[InstantTime]) -> bytes:
-    """A line with the digest of the others, and one for each commit."""
-    lines = "".join(f"{commit}\n" for commit in sorted(commits)).encode()
-    return _digest(lines) + b"\n" + lines
-
-
-def _decode(content: bytes) -> frozenset[InstantTime]:
-    digest, _, lines = content.partition(b"\n")
-    if digest != _digest(lines):
-        raise Malformed("its digest is not that of its content")
-    return frozenset(map(InstantTime, lines.decode().split()))
-
-
-def _digest(lines: bytes) -> bytes:
-    return hashlib.sha256(lines).hexdigest().encode()

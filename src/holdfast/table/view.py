@@ -33,6 +33,7 @@ from holdfast.storage.store import Store
 from holdfast.table.archive import read_archive
 from holdfast.table.clean_plans import find_deleting_clean
 from holdfast.table.row_placement import RowPlacement
+from holdfast.table.undone import read_undone
 from holdfast.timeline.archived import NO_ARCHIVE, ArchivedTimeline
 from holdfast.timeline.timeline import Timeline, read_all_completed
 
@@ -289,7 +290,7 @@ def _of_archived_commits(
     """The rows, of slices or of files, that are older than the timeline and were not rolled back.
 
     Those of writes that are still pending are not among them. Nor is what a
-    task wrote after its write had been rolled back.
+    task wrote after its write had been rolled back, however long ago.
     """
     first = timeline.first_commit_time
     if first is None:
@@ -304,7 +305,9 @@ def _of_archived_commits(
     for instant, content in archived.read_completed(store, undoing):
         with report_damage("what was rolled back cannot be read", file=instant_path(instant)):
             undone += _UNDOING[instant.action](content).commits
-    return older.filter(pc.invert(pc.is_in(older["instant"], pa.array(undone, pa.string()))))
+    older = older.filter(pc.invert(pc.is_in(older["instant"], pa.array(undone, pa.string()))))
+    is_undone = read_undone(store).covers(instant_numbers(older["instant"]))
+    return older.filter(pa.array(~is_undone)) if is_undone.any() else older
 
 
 def with_logs(view: View, compactions: Collection[InstantTime]) -> pa.Table:

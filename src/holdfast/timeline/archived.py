@@ -7,13 +7,13 @@ died; it counts once.
 
 import datetime as dt
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from holdfast.format.archive import ArchivedFile, decode_archive
 from holdfast.model.instant import COMMIT_ACTIONS, Action, Instant, InstantTime, State
-from holdfast.model.names import META_FOLDER, SHOWN_AS, parse_archive
+from holdfast.model.names import META_FOLDER, SHOWN_AS, is_restore_archive, parse_archive
 from holdfast.storage.store import Store, StoredFile
 from holdfast.timeline.timeline import Timeline, read_all_completed
 
@@ -80,13 +80,16 @@ NO_ARCHIVE = ArchivedTimeline()
 
 
 def archives(store: Store, folder: str) -> dict[int, str]:
-    """The archives of a table by their numbers, ascending."""
+    """The archives of a table by their numbers, ascending; those of restores are not among them."""
     return {number: file.path for number, file in archive_files(store, folder).items()}
 
 
 def archive_files(store: Store, folder: str) -> dict[int, StoredFile]:
     """As `archives`, with what storage says of each. Hudi may append to one, so its size is part of it."""
-    listed = store.folder(f"{META_FOLDER}/{folder}").files
+    return _by_number(store.folder(f"{META_FOLDER}/{folder}").files)
+
+
+def _by_number(listed: Iterable[StoredFile]) -> dict[int, StoredFile]:
     numbered = [(parse_archive(file.path.rpartition("/")[2]), file) for file in listed]
     found = [(number, file) for number, file in numbered if number is not None]
     return dict(sorted(found, key=lambda one: (one[0], one[1].path)))
@@ -94,7 +97,9 @@ def archive_files(store: Store, folder: str) -> dict[int, StoredFile]:
 
 def load_archived(store: Store, folder: str, zone: dt.tzinfo) -> ArchivedTimeline:
     """Read all archives. One that was merged into another meanwhile is read there."""
-    return read_archives(store, list(archives(store, folder).values()), zone)
+    listed = store.folder(f"{META_FOLDER}/{folder}").files
+    restores = [file.path for file in listed if is_restore_archive(file.path.rpartition("/")[2])]
+    return read_archives(store, [*(file.path for file in _by_number(listed).values()), *restores], zone)
 
 
 def read_archives(store: Store, paths: Sequence[str], zone: dt.tzinfo = dt.UTC) -> ArchivedTimeline:

@@ -57,7 +57,7 @@ NO_SLOT = 0
 _CHECKPOINT_AFTER = 100
 
 NO_COMMIT = InstantTime("0")
-"""What an ARCHIVE names that takes rollbacks or cleans alone, and before which no commit was archived."""
+"""What an ARCHIVE names that takes no commits, and before which no commit was archived."""
 
 
 _ONLY_AFTER_RESTORES = frozenset(
@@ -115,7 +115,7 @@ class Archiving:
     """The newest commit that leaves the timeline. It and all older instants are decided."""
     slot: int
     through: InstantTime = NO_COMMIT
-    """The newest rollback or clean that ever left the timeline. It and all older ones are completed."""
+    """The newest rollback, restore or clean that ever left. It and all older ones are completed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,13 +180,13 @@ class LedgerState:
         return time in self.aborted or any(to < time < restore for to, restore in self.restored)
 
     def has_left(self, service: InstantTime) -> bool:
-        """Whether a rollback or a clean that the timeline does not show was completed, and archived since."""
+        """Whether a rollback, restore or clean that the timeline does not show is completed and archived."""
         return self.archive is not None and service <= max(self.archive.until, self.archive.through)
 
     def after(self, entry: Entry, digest: str) -> "LedgerState":
         """The state with one more entry."""
         state = self
-        if self.restore is not None and entry.kind in _ONLY_AFTER_RESTORES:
+        if self.restore is not None and _is_after_restore(entry, self.restore):
             state = replace(self, restore=replace(self.restore, is_over=True))
         times = [self.newest, entry.instant, entry.rollback, *(one.rollback for one in entry.revoked)]
         return replace(
@@ -660,6 +660,14 @@ def _slots_in_use(state: LedgerState) -> set[int]:
     archives = () if state.archive is None else (state.archive.slot,)
     commits = (committed.slot for committed in state.committed.values())
     return {*state.savepoints.values(), *archives, *commits}
+
+
+def _is_after_restore(entry: Entry, restore: Restoring) -> bool:
+    """Whether a restore was completed before an entry was decided."""
+    if entry.kind in _ONLY_AFTER_RESTORES:
+        return True
+    # Of a write that began after it: a copy's ledger has no BEGIN of a commit that only the timeline showed.
+    return entry.kind is EntryKind.COMMIT and entry.instant > restore.instant
 
 
 def _is_past(state: LedgerState, time: InstantTime) -> bool:

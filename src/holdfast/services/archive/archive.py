@@ -5,14 +5,15 @@
 Readers list the timeline with every query, so it must stay short. ARCHIVE is
 decided only if no savepoint, no lease and nothing that takes commits back came
 since the plan was made; from then on whoever wants to go back to one of the
-commits is refused. The archive is there before the first file goes; then go
+commits is refused. The archive is there before the first file goes, and so is
+the record of what the rollbacks and restores took back that go; then go
 requested and inflight files, then completed ones, the oldest first, so that
 the timeline never has a hole. Every step may be repeated, by several at once.
 """
 
 import datetime as dt
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 import msgspec
@@ -27,9 +28,16 @@ from holdfast.format.archive import ArchivedFile, decode_archive, encode_archive
 from holdfast.format.ledger_entries import EntryKind
 from holdfast.format.malformed import report_damage
 from holdfast.model.instant import COMMIT_ACTIONS, Action, Instant, InstantTime, State, end_of
-from holdfast.model.names import META_FOLDER, SHOWN_AS, archive_file, parse_instant_file
+from holdfast.model.names import (
+    META_FOLDER,
+    SHOWN_AS,
+    archive_file,
+    parse_instant_file,
+    restore_archive_file,
+)
 from holdfast.model.reports import ArchiveReport
 from holdfast.services.archive.guards import (
+    UNDOING,
     Folders,
     bound_of_uncleaned,
     cleans_to_keep,
@@ -58,16 +66,17 @@ from holdfast.table.pending import refuse_if_restoring
 from holdfast.table.publish import load_published_timeline, publish_decided
 from holdfast.table.row_placement import add_to_placement_record
 from holdfast.table.stable_read import lost_completed_instants, timeline_and_ledger
+from holdfast.table.undone import Stretch, add_to_undone, find_undone
 from holdfast.table.zone import archive_zone
 from holdfast.timeline.after_decision import after_decision
-from holdfast.timeline.archived import ArchivedTimeline, archives
+from holdfast.timeline.archived import ArchivedTimeline, Key, archives
 from holdfast.timeline.ledger import NO_COMMIT, Archiving, Decision, LedgerState
 from holdfast.timeline.timeline import Timeline, load_timeline
 
 log = logging.getLogger(__name__)
 
 _ATTEMPTS = 5
-_ARCHIVABLE = frozenset({*COMMIT_ACTIONS, Action.CLEAN, Action.ROLLBACK})
+_ARCHIVABLE = frozenset({*COMMIT_ACTIONS, Action.CLEAN, *UNDOING})
 _OVERTAKING = (EntryKind.SAVEPOINT, EntryKind.REVOKE, EntryKind.ARCHIVE)
 """What makes a plan obsolete that was made before it."""
 
@@ -80,6 +89,8 @@ class _ArchiveDecision(msgspec.Struct, frozen=True):
     instants: tuple[tuple[InstantTime, Action], ...]
     in_place: tuple[InstantTime, ...] = ()
     """The commits among them whose files have all rows in the partitions that these name."""
+    undone: tuple[Stretch, ...] = ()
+    """What the rollbacks and restores among them took back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +113,7 @@ class _CarriedOut:
     instants: tuple[Instant, ...] = ()
     """What left the timeline."""
     file: str | None = None
-    """The archive that has it."""
+    """The archive that has it; that of the restores, if nothing else went."""
     stuck: tuple[str, ...] = ()
     """What storage did not delete."""
 
@@ -175,10 +186,15 @@ def half_archived(
     return [key for key in map(_key, timeline.instants) if key in kept and key not in begun]
 
 
-def archive_payload(table: OpenTable, leaving: Iterable[tuple[InstantTime, Action]]) -> bytes:
-    """What an entry carries that says anew what is archived, and what of it is to leave the timeline."""
+def archive_payload(
+    table: OpenTable, leaving: Iterable[Key], archived: ArchivedTimeline, aborted: Collection[InstantTime]
+) -> bytes:
+    """What an entry carries that says anew what is `archived`, and what of it is to leave the timeline."""
     number = max(archives(table.store, table.settings.archive_folder), default=0)
-    return msgspec.json.encode(_ArchiveDecision(number, 1, tuple(leaving)))
+    keys = tuple(leaving)
+    instants = [instant for instant in archived.timeline.instants if _key(instant) in keys]
+    undone = find_undone(table.store, instants, aborted, archived=archived)
+    return msgspec.json.encode(_ArchiveDecision(number, 1, keys, undone=undone))
 
 
 def plan_next_archive(table: OpenTable, settings: ArchiveSettings) -> ArchivePlan:
@@ -207,13 +223,15 @@ def _decide(table: OpenTable, settings: ArchiveSettings) -> tuple[ArchivePlan, s
         try:
             plan = _make_plan(table, timeline, state, settings)
             in_place = leaving_in_place(table.store, plan.instants)
+            standing = {commit.time for commit in timeline.completed_commits} - state.aborted.keys()
+            undone = find_undone(table.store, plan.instants, state.aborted, standing=standing)
         except TableDamaged:
             if not lost_completed_instants(table.store, timeline):
                 raise
             continue  # Another archiver was faster.
         if not plan.instants:
             return plan, resumed
-        decision = _Decider(table, timeline, plan, settings, state.slot, in_place=in_place)
+        decision = _Decider(table, timeline, plan, settings, state.slot, in_place=in_place, undone=undone)
         append_taking_back(table, decision.decide)
         if decision.is_decided:
             return plan, resumed
@@ -298,6 +316,7 @@ class _Decider:
         slot: int,
         *,
         in_place: tuple[InstantTime, ...],
+        undone: tuple[Stretch, ...],
     ) -> None:
         self._table = table
         self._plan = plan
@@ -305,6 +324,7 @@ class _Decider:
         self._checked = slot
         self._batch = settings.batch
         self._in_place = in_place
+        self._undone = undone
         self.is_decided = False
 
     def decide(self, state: LedgerState) -> Decision | None:
@@ -318,6 +338,7 @@ class _Decider:
             self._batch,
             tuple((instant.time, instant.action) for instant in self._plan.instants),
             self._in_place,
+            self._undone,
         )
         self.is_decided = True
         # Where no commit goes, those that went before still count as the newest.
@@ -384,6 +405,7 @@ def _carry_out_newest(table: OpenTable) -> _CarriedOut:
     files = [file for file in _list_instant_files(table) if file.key in going]
     path = _ensure_archived(table, stored, files)
     add_to_placement_record(table.store, stored.in_place)
+    add_to_undone(table.store, stored.undone, lambda: table.ledger.read_with_older_aborts().aborted.keys())
     stuck = table.store.delete_all([file.path for file in files if file.state is not State.COMPLETED])
     instants: tuple[Instant, ...] = ()
     if not stuck:
@@ -424,39 +446,54 @@ def _refuse_if_emptied(timeline: Timeline, archive: Archiving) -> None:
         )
 
 
-def _ensure_archived(table: OpenTable, stored: _ArchiveDecision, files: list[_TimelineFile]) -> str:
-    """The archive that holds the instants, written if it is not there."""
-    folder = table.settings.archive_folder
+def _ensure_archived(table: OpenTable, stored: _ArchiveDecision, files: list[_TimelineFile]) -> str | None:
+    """The archive that holds the instants, written if it is not there, and that of the restores."""
+    found: str | None = None
+    for name, are_restores in ((restore_archive_file, True), (archive_file, False)):
+        keys = frozenset(key for key in stored.instants if (key[1] is Action.RESTORE) is are_restores)
+        if keys:
+            some = [file for file in files if file.key in keys]
+            found = _ensure_in_archive(table, stored, keys, some, name)
+    return found
+
+
+def _ensure_in_archive(
+    table: OpenTable,
+    stored: _ArchiveDecision,
+    keys: frozenset[Key],
+    files: list[_TimelineFile],
+    name: Callable[[str, int], str],
+) -> str:
     number = stored.number
     content: bytes | None = None
     while True:
-        path = archive_file(folder, number)
+        path = name(table.settings.archive_folder, number)
         found = table.store.stat(path)
         if found is None:
-            content = content or _encode_instants(table, stored, files, path)
+            content = content or _encode_instants(table, stored.batch, keys, files, path)
             if content is None or table.store.create(path, content):
                 return path
-        elif _holds(table, path, stored):
+        elif _holds(table, path, keys):
             return path
         else:
             number += 1  # Another program has taken the name.
 
 
-def _holds(table: OpenTable, path: str, stored: _ArchiveDecision) -> bool:
+def _holds(table: OpenTable, path: str, keys: frozenset[Key]) -> bool:
     files = decode_archive(table.store.read(path)).files
     completed = {(file.time, file.action) for file in files if file.state is State.COMPLETED}
-    return completed.issuperset(stored.instants)
+    return completed.issuperset(keys)
 
 
 def _encode_instants(
-    table: OpenTable, stored: _ArchiveDecision, files: list[_TimelineFile], path: str
+    table: OpenTable, batch: int, keys: frozenset[Key], files: list[_TimelineFile], path: str
 ) -> bytes | None:
     """The archive's content; None if another process has written it and begun to delete the files."""
     ordered = sorted(files, key=lambda file: (file.key, _ORDER[file.state]))
     contents = table.store.read_all([file.path for file in ordered])
     absent = [file.path for file, content in zip(ordered, contents, strict=True) if content is None]
     listed = {file.key for file in ordered if file.state is State.COMPLETED}
-    missing = [key for key in stored.instants if key not in listed]
+    missing = sorted(keys - listed)
     if absent or missing:
         if table.store.stat(path) is not None:
             return None
@@ -469,7 +506,7 @@ def _encode_instants(
     ]
     with report_damage("an instant cannot be archived"):
         zone = archive_zone(table.store, table.settings)
-        return encode_archive(archived, per_block=stored.batch, zone=zone)
+        return encode_archive(archived, per_block=batch, zone=zone)
 
 
 _ORDER = {State.REQUESTED: 0, State.INFLIGHT: 1, State.COMPLETED: 2}

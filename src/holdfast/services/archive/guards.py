@@ -29,6 +29,7 @@ from holdfast.timeline.timeline import Timeline, read_all_completed
 
 log = logging.getLogger(__name__)
 
+UNDOING = (Action.ROLLBACK, Action.RESTORE)
 _METADATA_TIMELINE = META_FOLDER + "/metadata/.hoodie"
 _PARTITIONS_LISTED_MAX = 1000
 """Beyond so many partitions only what a rollback itself could not delete is looked for."""
@@ -80,9 +81,10 @@ def unswept(
     """Writes that were rolled back and have files left, before the commit that the timeline would begin with.
 
     Each keeps the timeline beginning before it, if it does so now; its rollback
-    stays, too. So does every other rollback that would go and left a file.
+    stays, too. So does every other rollback that would go and left a file. A
+    restore counts as the rollbacks that it consisted of.
     """
-    going = {instant.time for instant in plan.instants if instant.action is Action.ROLLBACK}
+    going = {instant.time for instant in plan.instants if instant.action in UNDOING}
     first_left = plan.first_left or InstantTime("")
     commits = timeline.completed_commits
     standing = {commit.time for commit in commits}
@@ -162,8 +164,7 @@ def _find_left_file(
 
 
 def _rollbacks(store: Store, timeline: Timeline) -> Iterator[tuple[Instant, RollbackMetadata]]:
-    undoing = (Action.ROLLBACK, Action.RESTORE)
-    done = [i for i in timeline.instants if i.action in undoing and i.is_completed]
+    done = [i for i in timeline.instants if i.action in UNDOING and i.is_completed]
     for instant, content in read_all_completed(store, done):
         with _damage_of(instant):
             if instant.action is Action.ROLLBACK:

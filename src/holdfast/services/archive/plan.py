@@ -16,7 +16,7 @@ from holdfast.services.clean.policy import earliest_to_retain
 from holdfast.timeline.timeline import Timeline
 
 _CLOCK_CHANGE_MS = 3_600_000
-_FOLLOWING = (Action.CLEAN, Action.ROLLBACK)
+_FOLLOWING = (Action.CLEAN, Action.ROLLBACK, Action.RESTORE)
 """What goes with the commits that are younger, or when there is too much of it."""
 
 
@@ -67,7 +67,7 @@ def bound_at(commits: Sequence[Instant], time: InstantTime, reason: str) -> Boun
 
 
 def is_archive_due(timeline: Timeline, settings: ArchiveSettings) -> bool:
-    """Whether more commits, rollbacks or cleans have gathered than may."""
+    """Whether more commits, cleans, rollbacks or restores have gathered than may."""
     _, most = commits_to_keep(timeline.completed_commits, settings)
     services = (_services_of(timeline, action) for action in _FOLLOWING)
     return any(len(gathered) > most for gathered in (timeline.completed_commits, *services))
@@ -82,12 +82,12 @@ def plan_archive(
     staying: Collection[InstantTime] = (),
     unfinished: InstantTime | None = None,
 ) -> ArchivePlan:
-    """The instants to archive: the oldest commits, and the cleans and rollbacks that are older than them.
+    """The instants to archive: the oldest commits, and the cleans, rollbacks and restores older than them.
 
-    If more cleans or rollbacks have gathered than commits may, their oldest go
-    as well, whatever the commits do; but none that is younger than
+    If more cleans, rollbacks or restores have gathered than commits may, their
+    oldest go as well, whatever the commits do; but none that is younger than
     `unfinished`, the oldest instant that is not completed. `staying` are
-    cleans and rollbacks that do not go yet. Restores and savepoints never go; a savepointed commit
+    those of them that do not go yet. Savepoints never go; a savepointed commit
     does, and the savepoint still tells which files it consists of.
     """
     going, held_back = _going_commits(timeline, settings, bounds, savepoints)
@@ -136,7 +136,7 @@ def _services_of(timeline: Timeline, action: Action) -> list[Instant]:
 def _going_services(
     services: Sequence[Instant], settings: ArchiveSettings, timeline: Timeline, until: InstantTime | None
 ) -> list[Instant]:
-    """Cleans, or rollbacks, that go: those before `until`, and of too many the oldest."""
+    """Cleans, rollbacks, or restores that go: those before `until`, and of too many the oldest."""
     least, most = commits_to_keep(timeline.completed_commits, settings)
     too_many = len(services) - least if len(services) > most else 0
     return [instant for n, instant in enumerate(services) if n < too_many or _is_before(instant, until)]

@@ -166,7 +166,7 @@ def _decision(
         archived=_newest_archived(timeline, archived, gone),
         through=max((i.time for i in archived.timeline.instants), default=NO_COMMIT),
         released=tuple(sorted(state.savepoints.keys() - saved)),
-        payload=archive_payload(table, leaving),
+        payload=archive_payload(table, leaving, archived, state.aborted),
     )
 
 

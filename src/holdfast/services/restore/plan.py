@@ -17,12 +17,11 @@ from holdfast.services.leases import refuse_if_leased
 from holdfast.services.rollback.failed_writes import FailedWrite, find_failed_writes
 from holdfast.services.rollback.plan import describe_archived, describe_write
 from holdfast.services.targets import commit_at, instant_named, refuse_if_doomed
+from holdfast.table.archive import read_archive
 from holdfast.table.opened import OpenTable
 from holdfast.table.pending import pending_restore, refuse_if_restoring, restores_to_take_over
 from holdfast.table.stable_read import timeline_and_ledger
 from holdfast.table.view import View, file_paths, load_view
-from holdfast.table.zone import archive_zone
-from holdfast.timeline.archived import load_archived
 from holdfast.timeline.ledger import LedgerState
 from holdfast.timeline.timeline import Timeline
 
@@ -166,9 +165,11 @@ def snapshot_at(table: OpenTable, timeline: Timeline, target: InstantTime) -> pa
 def commits_archived_between(
     table: OpenTable, after: InstantTime, before: InstantTime | None = None
 ) -> list[tuple[FailedWrite, bytes]]:
-    """The commits that left the timeline, between two instants, newest first, with what they say."""
-    zone = archive_zone(table.store, table.settings)
-    archived = load_archived(table.store, table.settings.archive_folder, zone)
+    """The commits that left the timeline, between two instants, newest first, with what they say.
+
+    Those are left out that a restore before the second one has taken back.
+    """
+    archived = read_archive(table.store, table.settings, before=before)
     if not archived.is_whole:
         raise TableDamaged("the archived timeline cannot be read, which tells what is to be taken back")
     found: list[tuple[FailedWrite, bytes]] = []

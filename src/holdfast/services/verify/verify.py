@@ -23,6 +23,7 @@ from holdfast.host import Liveness, Owner
 from holdfast.model.instant import Action, Instant, InstantTime, State
 from holdfast.model.names import (
     ARCHIVED_IN_PLACE,
+    ARCHIVED_UNDONE,
     HEARTBEAT_FOLDER,
     META_FOLDER,
     PROPERTIES_BACKUP,
@@ -56,6 +57,7 @@ from holdfast.table.markers import instants_with_markers
 from holdfast.table.opened import OpenTable
 from holdfast.table.row_placement import check_placement_record
 from holdfast.table.stable_read import read_stable
+from holdfast.table.undone import check_undone
 from holdfast.table.zone import wrong_record
 from holdfast.timeline.ledger import LedgerState
 from holdfast.timeline.timeline import Timeline
@@ -143,6 +145,7 @@ def _check_all(table: OpenTable, earlier: _Earlier, timeline: Timeline) -> Verif
         *_stale_heartbeats(outcomes, writers),
         *_locks(table),
         *_in_place(store),
+        *_undone(store),
         *_zone(table, outcomes.state),
         *_lock_record(table, outcomes.state),
         *_leases(table),
@@ -315,6 +318,14 @@ def _in_place(store: Store) -> Iterator[Finding]:
     except Malformed as error:
         remedy = "delete it; queries on Spark then open more files, and nothing else changes"
         yield Finding(FindingKind.TORN, ARCHIVED_IN_PLACE, str(error), remedy, Severity.WARNING)
+
+
+def _undone(store: Store) -> Iterator[Finding]:
+    try:
+        check_undone(store)
+    except Malformed as error:
+        remedy = "delete it; the next rollback or restore that is archived makes it anew"
+        yield Finding(FindingKind.TORN, ARCHIVED_UNDONE, str(error), remedy, Severity.WARNING)
 
 
 def _zone(table: OpenTable, state: LedgerState) -> Iterator[Finding]:
