@@ -10,6 +10,13 @@ class TableType(StrEnum):
     MERGE_ON_READ = "MERGE_ON_READ"
 
 
+class LogBlockFormat(StrEnum):
+    """How the rows of a log file are stored."""
+
+    PARQUET = "parquet"
+    AVRO = "avro"
+
+
 class TimelineZone(StrEnum):
     """Whose wall clock the instants of a table are read off."""
 
