@@ -20,7 +20,7 @@ from holdfast.format.avro_rows import encode_avro_rows
 from holdfast.format.commits import WriteStat
 from holdfast.format.delete_blocks import encode_deletes
 from holdfast.format.log_blocks import BlockHeader, BlockType, LogBlock, encode_block
-from holdfast.format.row_positions import BASE, POSITIONS, encode_positions
+from holdfast.format.row_positions import encode_positions
 from holdfast.format.schemas import avro_schema
 from holdfast.model.instant import InstantTime
 from holdfast.model.names import LogFileName, in_partition
@@ -37,10 +37,12 @@ class LogContent:
     """Their record keys."""
     removed: pa.StringArray
     """The keys that are taken away."""
-    order: pa.Array | None = None
+    order: pa.Array | None
     """For each removed key the ordering value that it is taken away with; None if order decides nothing."""
-    positions: Positions | None = None
-    """Where the base file has any of these keys, ascending; None if that is not known."""
+    positions: Positions
+    """Where the base file has the key of each row, or `NOWHERE`."""
+    removed_positions: Positions
+    """The same for each removed key."""
 
 
 def encode_log_file(
@@ -66,9 +68,8 @@ def encode_log_file(
         if block_format is LogBlockFormat.AVRO:
             blocks.append(LogBlock(BlockType.AVRO_DATA, encode_avro_rows(stored, schema), header))
         else:
-            entries = {"parquet.avro.schema": schema, "writer.model.name": "avro"}
-            if content.positions is not None:
-                entries |= {POSITIONS: encode_positions(content.positions), BASE: name.base_instant}
+            positions = encode_positions(name.base_instant, content.positions, content.removed_positions)
+            entries = {b"parquet.avro.schema": schema.encode(), b"writer.model.name": b"avro", **positions}
             blocks.append(LogBlock(BlockType.PARQUET_DATA, _parquet(stored, encoding, entries), header))
     if len(content.removed) > 0:
         deletes = encode_deletes(content.removed, partition, content.order)
@@ -99,7 +100,7 @@ def log_file_stat(
     )
 
 
-def _parquet(rows: pa.Table, encoding: Encoding, entries: dict[str, str]) -> bytes:
+def _parquet(rows: pa.Table, encoding: Encoding, entries: dict[bytes, bytes]) -> bytes:
     sink = io.BytesIO()
     with parquet_writer(sink, rows.schema, encoding) as writer:
         writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)

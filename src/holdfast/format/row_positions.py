@@ -1,40 +1,53 @@
-"""Positions of rows in a base file, as text in the footer of a log file's Parquet block.
+"""Row positions: where the rows lie in a base file that a log block's rows supersede.
 
-Ascending and without repeats; each is stored as its distance from the one before,
-seven bits a byte. A log block that carries them spares its readers the search for its keys.
+They stand in the Parquet footer of a data block, where no other reader looks,
+and hold for one base file: that of the file slice they name.
 """
 
 import base64
 import binascii
+import zlib
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
 
 from holdfast.format.malformed import Malformed
-from holdfast.format.varints import decode_varints, encode_varints
-
-POSITIONS = "holdfast.positions"
-"""Footer entry: where the base file has the keys of the log file, those in its delete block too."""
-BASE = "holdfast.base"
-"""Footer entry: the instant of the base file that the positions are of."""
 
 Positions = npt.NDArray[np.int64]
 
+BASE = b"holdfast.base"
+"""The instant of the file slice that positions refer to."""
+ROWS = b"holdfast.positions"
+"""One position for each row of the block."""
+REMOVED = b"holdfast.positions.removed"
+"""One for each record of the delete block that follows in the same file."""
 
-def encode_positions(positions: Positions) -> str:
-    """The text of ascending positions."""
-    gaps = np.diff(positions, prepend=0).astype(np.uint64)
-    return base64.b64encode(encode_varints(gaps)[0].tobytes()).decode()
+NOWHERE = -1
+"""Of a row that the base file does not have."""
 
 
-def decode_positions(text: str) -> Positions:
-    """The positions, ascending; `Malformed` if the text is none."""
+def encode_positions(base: str, rows: Positions, removed: Positions) -> dict[bytes, bytes]:
+    """Entries for the footer of a Parquet data block."""
+    return {BASE: base.encode(), ROWS: _encode(rows), REMOVED: _encode(removed)}
+
+
+def decode_positions(
+    entries: Mapping[bytes, bytes], name: bytes, *, base: str, count: int
+) -> Positions | None:
+    """One list of positions; None if the footer has none for that file slice. `Malformed` if it is not whole."""
+    if entries.get(BASE) != base.encode() or name not in entries:
+        return None
     try:
-        raw = base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise Malformed(f"the positions of rows are not base64: {error}") from error
-    gaps = decode_varints(raw)
-    positions: Positions = np.cumsum(gaps).astype(np.int64)
-    if np.any(positions < 0) or np.any(gaps[1:] == 0):
-        raise Malformed("the positions of rows do not ascend")
+        steps = np.frombuffer(zlib.decompress(base64.b64decode(entries[name], validate=True)), dtype="<i8")
+    except (binascii.Error, zlib.error, ValueError) as error:
+        raise Malformed(f"the row positions of a log block cannot be read: {error}") from error
+    positions: Positions = np.cumsum(steps, dtype=np.int64)
+    if len(positions) != count or (positions < NOWHERE).any():
+        raise Malformed(f"a log block has {len(positions)} row positions for {count} records")
     return positions
+
+
+def _encode(positions: Positions) -> bytes:
+    steps = np.diff(positions, prepend=0).astype("<i8")
+    return base64.b64encode(zlib.compress(steps.tobytes(), 1))
