@@ -191,9 +191,8 @@ def _encode_values(values: pa.Array) -> pa.Array:
         flags = pc.fill_null(values, False).to_numpy(zero_copy_only=False).astype(np.uint8)
         return _masked(_fixed(flags), values)
     if pa.types.is_decimal(kind):
-        return pa.array(
-            [None if each is None else _decimal(each) for each in values.to_pylist()], pa.binary()
-        )
+        written = [None if each is None else _decimal(each) for each in values.to_pylist()]
+        return pa.array(written, pa.binary())
     return _masked(_varints(_whole_numbers(values)), values)
 
 

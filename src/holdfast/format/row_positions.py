@@ -35,11 +35,16 @@ def encode_positions(base: str, rows: Positions, removed: Positions) -> dict[byt
 def decode_positions(
     entries: Mapping[bytes, bytes], name: bytes, *, base: str, count: int
 ) -> Positions | None:
-    """One list of positions; None if the footer has none for that file slice. `Malformed` if it is not whole."""
+    """One list of positions; None if the footer has none for that file slice.
+
+    `Malformed` if it is not whole.
+    """
     if entries.get(BASE) != base.encode() or name not in entries:
         return None
     try:
-        steps = np.frombuffer(zlib.decompress(base64.b64decode(entries[name], validate=True)), dtype="<i8")
+        packed = base64.b64decode(entries[name], validate=True)
+        # One more than there may be, so that too many are seen without unpacking them all.
+        steps = np.frombuffer(zlib.decompressobj().decompress(packed, (count + 1) * 8), dtype="<i8")
     except (binascii.Error, zlib.error, ValueError) as error:
         raise Malformed(f"the row positions of a log block cannot be read: {error}") from error
     positions: Positions = np.cumsum(steps, dtype=np.int64)

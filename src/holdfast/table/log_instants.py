@@ -1,0 +1,32 @@
+"""Which blocks of log files count: those of writes that a snapshot knows.
+
+A log file says of each block which write left it, and nothing of what became
+of that write. A value of this travels to the tasks that read the files.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from holdfast.model.instant import InstantTime, end_of
+
+
+@dataclass(frozen=True)
+class LogInstants:
+    completed: frozenset[str]
+    """The commits of the timeline up to the moment of the snapshot."""
+    first: InstantTime | None
+    """Older writes were committed and archived ..."""
+    undone: frozenset[str] = frozenset()
+    """... but for these, which are still pending or were rolled back."""
+    as_of: InstantTime | None = None
+    file_bytes: Mapping[str, int] = field(default_factory=dict)
+    """How long the log files are at least that those commits wrote."""
+
+    def counts(self, instant: str) -> bool:
+        """Whether the blocks of that write are part of the snapshot."""
+        if instant in self.completed:
+            return True
+        if self.first is None or not instant.isdigit() or instant in self.undone:
+            return False
+        time = end_of(InstantTime(instant))
+        return time < end_of(self.first) and (self.as_of is None or time <= end_of(self.as_of))
