@@ -98,7 +98,7 @@ def test_an_instant_published_before_it_is_decided_is_found(monkeypatch):
 
     def publishing(table, plan, instant, draft):
         payload = build(table, plan, instant, draft)
-        table.store.create(instant_file(instant, plan.operation.action, State.COMPLETED), payload)
+        table.store.create(instant_file(instant, plan.action, State.COMPLETED), payload)
         return payload
 
     monkeypatch.setattr(transaction, "build_payload", publishing)

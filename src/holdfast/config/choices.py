@@ -136,11 +136,11 @@ class Operation(StrEnum):
         """Whether its rows take the place of all rows that are there, in some partitions or in the table."""
         return self in (Operation.INSERT_OVERWRITE, Operation.INSERT_OVERWRITE_TABLE)
 
-    @property
-    def action(self) -> Action:
-        """The kind of instant that it makes."""
-        replaces = self.is_overwrite or self is Operation.DELETE_PARTITION
-        return Action.REPLACECOMMIT if replaces else Action.COMMIT
+    def action_on(self, kind: TableType) -> Action:
+        """The kind of instant that it makes in a table of that type."""
+        if self.is_overwrite or self is Operation.DELETE_PARTITION:
+            return Action.REPLACECOMMIT
+        return Action.DELTACOMMIT if kind is TableType.MERGE_ON_READ else Action.COMMIT
 
     @property
     def name_in_commits(self) -> str:

@@ -18,6 +18,7 @@ from holdfast.config.choices import (
     FailedWritesPolicy,
     IndexType,
     LockProvider,
+    LogBlockFormat,
     MergeMode,
     Operation,
     QueryType,
@@ -107,6 +108,22 @@ class WriteOptions:
     bucket_engine: BucketEngine = option(
         BucketEngine.SIMPLE, "hoodie.index.bucket.engine",
         meaning="the only engine there is",
+    )
+    log_ratio_max: float = option(
+        0.1, "holdfast.mor.max.log.ratio", least=0,
+        meaning="merge-on-read: a write appends a log file to a file group as long as its log files have"
+        " less than this part of the base file's bytes, and rewrites the base file from then on; 0 always"
+        " rewrites",
+    )
+    logs_max: int = option(
+        5, "holdfast.mor.max.logs", least=0,
+        meaning="merge-on-read: the log files that a file group may have before a write rewrites its base"
+        " file; 0 always rewrites",
+    )
+    log_block_format: LogBlockFormat = option(
+        LogBlockFormat.PARQUET, "hoodie.logfile.data.block.format",
+        meaning="merge-on-read: how the rows of log files are stored: `parquet`, or `avro`, which is many"
+        " times slower",
     )
     combines_inserts: bool = option(
         False, "hoodie.combine.before.insert",

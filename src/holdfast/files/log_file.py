@@ -7,7 +7,6 @@ writes that change more than a small part of a base file rewrite that instead.
 """
 
 import io
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -57,7 +56,10 @@ def encode_log_file(
 ) -> bytes:
     """The bytes of a log file of the write `instant`."""
     schema = avro_schema(encoding.schema, table_name=encoding.table_name, meta_columns=True)
-    header = {BlockHeader.INSTANT_TIME: instant.encode(), BlockHeader.SCHEMA: schema.encode()}
+    header: dict[int, bytes] = {
+        BlockHeader.INSTANT_TIME: instant.encode(),
+        BlockHeader.SCHEMA: schema.encode(),
+    }
     blocks: list[LogBlock] = []
     if content.rows.num_rows > 0:
         meta = meta_columns(
@@ -77,10 +79,8 @@ def encode_log_file(
     return b"".join(map(encode_block, blocks))
 
 
-def log_file_stat(
-    group: FileSlice, name: LogFileName, content: LogContent, *, size: int, logs: Sequence[str]
-) -> WriteStat:
-    """What a deltacommit says of a log file; `logs` are those that its slice had before."""
+def log_file_stat(group: FileSlice, name: LogFileName, content: LogContent, *, size: int) -> WriteStat:
+    """What a deltacommit says of a log file that is appended to a slice."""
     updated, removed = content.rows.num_rows, len(content.removed)
     return WriteStat(
         file_id=name.file_id,
@@ -95,7 +95,7 @@ def log_file_stat(
         log_version=name.version,
         log_offset=0,
         base_file=_name_of(group.base or ""),
-        log_files=[*map(_name_of, logs), str(name)],
+        log_files=[*map(_name_of, group.logs), str(name)],
         records_stats={"val": None},
     )
 

@@ -132,7 +132,7 @@ def decide(
         return Decision(
             kind=EntryKind.COMMIT,
             instant=instant,
-            action=plan.operation.action,
+            action=plan.action,
             operation=plan.operation.name_in_commits,
             properties=table.settings.properties if table.is_new else None,
             application=plan.settings.application,

@@ -15,7 +15,7 @@ from holdfast.config.write import WriteSettings
 from holdfast.errors import InvalidOption, InvalidRequest
 from holdfast.format.commits import decode_written_files
 from holdfast.format.schemas import avro_schema
-from holdfast.model.instant import InstantTime
+from holdfast.model.instant import Action, InstantTime
 from holdfast.read.snapshot import table_schema
 from holdfast.table.opened import OpenTable
 from holdfast.table.properties_file import has_settings
@@ -46,6 +46,7 @@ class WritePlan:
     """A write that nothing known before its beginning speaks against."""
 
     operation: Operation
+    action: Action
     settings: WriteSettings
     origin: Origin = NO_ORIGIN
     rows: Rows | None = None
@@ -81,6 +82,7 @@ def plan_write(
     """Plan a write of rows; refuses what does not fit the table."""
     return WritePlan(
         operation=operation,
+        action=operation.action_on(table.settings.table_type),
         settings=settings,
         origin=origin,
         rows=rows,
@@ -96,7 +98,12 @@ def plan_partition_delete(table: OpenTable, partitions: Sequence[str], settings:
     if unknown:
         known = ", ".join(sorted(groups)[:5]) + (", ..." if len(groups) > 5 else "")
         raise InvalidRequest("the table has no such partition", partition=unknown[0], partitions=known)
-    return WritePlan(operation=Operation.DELETE_PARTITION, settings=settings, partitions=paths)
+    return WritePlan(
+        operation=Operation.DELETE_PARTITION,
+        action=Operation.DELETE_PARTITION.action_on(table.settings.table_type),
+        settings=settings,
+        partitions=paths,
+    )
 
 
 def check_write_settings(table: OpenTable, settings: WriteSettings) -> None:
@@ -130,7 +137,7 @@ def write_files(plan: WritePlan, table: OpenTable, instant: InstantTime) -> Comm
     prepared = _prepare_for(plan, plan.rows, table, instant)
     task = TaskRequest(
         instant=instant,
-        action=plan.operation.action,
+        action=plan.action,
         schema=prepared.schema,
         table=table.settings,
         write=plan.settings,
