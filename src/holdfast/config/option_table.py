@@ -110,7 +110,7 @@ class WriteOptions:
         meaning="the only engine there is",
     )
     log_ratio_max: float = option(
-        0.1, "holdfast.mor.max.log.ratio", least=0,
+        0.1, "holdfast.mor.max.log.ratio",
         meaning="merge-on-read: a write appends a log file to a file group as long as its log files have"
         " less than this part of the base file's bytes, and rewrites the base file from then on; 0 always"
         " rewrites",

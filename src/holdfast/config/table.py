@@ -25,6 +25,9 @@ _HIVE_STYLE = "hoodie.datasource.write.hive_style_partitioning"
 _URL_ENCODE = "hoodie.datasource.write.partitionpath.urlencode"
 TIMELINE_ZONE = "hoodie.table.timeline.timezone"
 _PAYLOAD_CLASS = "hoodie.compaction.payload.class"
+_MERGER = "hoodie.compaction.record.merger.strategy"
+_PAYLOAD_MERGER = "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5"
+"""What Hudi 0.14 and 0.15 write into every merge-on-read table: rows are merged as the payload class says."""
 _PARTITION_FIELDS = "hoodie.table.partition.fields"
 _PRECOMBINE_FIELD = "hoodie.table.precombine.field"
 _ORDERING_FIELDS = "hoodie.table.ordering.fields"
@@ -268,6 +271,8 @@ def new_table_settings(
         "hoodie.datasource.write.drop.partition.columns": "false",
         _PAYLOAD_CLASS: str(Payload.EVENT_TIME if ordering else Payload.LATEST_WRITE),
     }
+    if table_type == TableType.MERGE_ON_READ:
+        values[_MERGER] = _PAYLOAD_MERGER
     if columns:
         values[_PARTITION_FIELDS] = ",".join(columns)
     if types:

@@ -89,13 +89,13 @@ class Changes:
     """Incoming rows whose key the file group holds, whether they change it or not."""
     winners: Winners
     """Those of them that are not older than what is held."""
-    dead: Positions = _NONE
+    dead: Positions
     """Incoming rows whose key the base file holds, and the log files take away."""
 
     @classmethod
     def none(cls, old: "OldVersion") -> Self:
         nothing = Winners(_NONE, _NONE, None)
-        return cls((RowGroupChanges(_NONE, _NONE, _NONE),) * old.row_groups, _NONE, nothing)
+        return cls((RowGroupChanges(_NONE, _NONE, _NONE),) * old.row_groups, _NONE, nothing, _NONE)
 
     def updated_rows(self, removes: Mask) -> int:
         """How many rows get a new version, given which incoming rows only remove their key."""
@@ -206,7 +206,7 @@ class OldVersion:
         found, won = sources[is_alive], is_alive
         if order.decides in incoming.rows.column_names:
             assert stored is not None, "what decides was read"
-            won = is_alive & wins(pick(incoming.rows.column(order.decides), sources), stored)
+            won = is_alive & find_wins(pick(incoming.rows.column(order.decides), sources), stored)
         return _Met(
             positions[won],
             sources[won],
@@ -293,7 +293,7 @@ def _look_up(waiting: list[tuple[int, pa.Array]], keys: pa.StringArray, hits: li
     waiting.clear()
 
 
-def wins(incoming: pa.ChunkedArray, stored: pa.Array) -> Mask:
+def find_wins(incoming: pa.ChunkedArray, stored: pa.Array) -> Mask:
     """Where an incoming ordering value is at least the stored one; null is the least of all."""
     if stored.type != incoming.type:
         stored = stored.cast(incoming.type)
@@ -341,7 +341,9 @@ def _covers(overlay: Overlay, entries: Positions, stored: pa.Array | None) -> Ma
     has_entry: Mask = entries != NOWHERE
     if stored is None or overlay.orderings is None:
         return has_entry
-    later: Mask = overlay.wins[entries] | wins(pa.chunked_array([_taken(overlay.orderings, entries)]), stored)
+    later: Mask = overlay.wins[entries] | find_wins(
+        pa.chunked_array([_taken(overlay.orderings, entries)]), stored
+    )
     covers: Mask = has_entry & later
     return covers
 
@@ -369,7 +371,7 @@ def _meet_logs_alone(
     found = sources
     if len(sources) > 0 and order.decides in incoming.rows.column_names:
         stored = _taken(_one(overlay.rows.column(order.decides)), entries[sources])
-        sources = sources[wins(pick(incoming.rows.column(order.decides), sources), stored)]
+        sources = sources[find_wins(pick(incoming.rows.column(order.decides), sources), stored)]
     noted = None if order.noted is None else _taken(_one(overlay.rows.column(order.noted)), entries[sources])
     return _Met(np.full(len(sources), NOWHERE, dtype=np.int64), sources, found, _NONE, noted)
 

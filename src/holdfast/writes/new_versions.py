@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from holdfast.config.choices import TableType
 from holdfast.errors import UnsupportedTable
 from holdfast.files.log_file import LogContent, encode_log_file, log_file_stat
-from holdfast.files.merge import Changes, Incoming, Mask, OldVersion, Order, wins
+from holdfast.files.merge import Changes, Incoming, Mask, OldVersion, Order, find_wins
 from holdfast.files.picking import Positions, pick, pick_rows
 from holdfast.files.settled_slice import settle_slice
 from holdfast.format.commits import WriteStat
@@ -171,7 +171,7 @@ class GroupWriter:
         if values.null_count > 0:
             return False
         assert winners.order is not None, "the stored order is noted"
-        return bool(wins(values, winners.order.filter(pa.array(~is_removed))).all())
+        return bool(find_wins(values, winners.order.filter(pa.array(~is_removed))).all())
 
     def _log_content(self, candidate: Candidate, incoming: Incoming, is_removed: Mask) -> LogContent:
         winners = candidate.changes.winners

@@ -109,6 +109,7 @@ def plan_partition_delete(table: OpenTable, partitions: Sequence[str], settings:
 def check_write_settings(table: OpenTable, settings: WriteSettings) -> None:
     """Refuse a table that cannot be written, and settings that do not fit it."""
     table.settings.check_writable()
+    settings.check_fits(table.settings.table_type)
     foreign = [name for name in settings.bucket_columns if name not in table.settings.record_key]
     if foreign:
         raise InvalidOption(
