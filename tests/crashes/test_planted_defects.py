@@ -36,6 +36,7 @@ from holdfast.services import drop, savepoints
 from holdfast.services.archive import archive
 from holdfast.services.clean import clean
 from holdfast.services.rollback import rollback, undo
+from holdfast.services.rollback.record import Removed
 from holdfast.services.rollback.rollback import Recovery
 from holdfast.table import markers, opened, publish, settled
 from holdfast.table.properties_file import show_settings
@@ -126,12 +127,13 @@ def test_instant_files_deleted_first_and_without_a_stored_plan_are_found(monkeyp
     def unstored(table, write, aborted):
         return rollback.plan_rollback(table, write)
 
-    def instant_first(table, write, doomed, *, is_revoked):
+    def instant_first(table, write, aborted, doomed):
         for state in (State.INFLIGHT, State.REQUESTED):
             table.store.delete(instant_file(write.time, write.action, state))
         markers.delete_markers(table.store, write.time)
-        table.store.delete_all(doomed)
+        table.store.delete_all(doomed.files)
         table.store.delete(heartbeat_path(write.time))
+        return Removed(doomed.files)
 
     monkeypatch.setattr(rollback, "_ensure_plan", unstored)
     monkeypatch.setattr(rollback, "_execute", instant_first)

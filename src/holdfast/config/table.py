@@ -187,6 +187,10 @@ class TableSettings:
     def check_writable(self) -> None:
         """Refuse rows for a table of which is not known what to make of them."""
         self.check_changeable()
+        if self.table_type is TableType.MERGE_ON_READ:
+            raise UnsupportedTable(
+                "writing to this kind of table is not supported", feature="merge-on-read writes"
+            )
         inside = [name for name in (*self.record_key, *self.partition_by, self.ordering or "") if "." in name]
         if inside:
             raise UnsupportedTable(
@@ -201,7 +205,6 @@ class TableSettings:
         """Refuse what a program that does not know the feature would break, also without new rows."""
         payload = self.properties.get(_PAYLOAD_CLASS) or Payload.LATEST_WRITE
         for feature, used in (
-            ("merge-on-read writes", self.table_type is TableType.MERGE_ON_READ),
             ("tables without meta columns", not self.populates_meta_columns),
             ("change data capture", _flag(self.properties, "hoodie.table.cdc.enabled")),
             (
