@@ -212,7 +212,7 @@ class Table:
         found = snapshot(self._opened, as_of=as_of, read_optimized=read_optimized)
         schema = select_schema(found.schema, columns=columns, meta_columns=meta_columns)
         columns_in_paths = path_columns(self._opened, found, schema)
-        return read_frame(spark, self._opened.store, found, schema, path_columns=columns_in_paths)
+        return read_frame(spark, self._opened, found, schema, path_columns=columns_in_paths)
 
     def to_arrow(
         self,
@@ -250,7 +250,7 @@ class Table:
         found = changes(self._opened, since=since, until=until)
         schema = change_schema(found.snapshot.schema, columns=None, meta_columns=meta_columns)
         columns_in_paths = path_columns(self._opened, found.snapshot, schema)
-        return read_changes_frame(spark, self._opened.store, found, schema, path_columns=columns_in_paths)
+        return read_changes_frame(spark, self._opened, found, schema, path_columns=columns_in_paths)
 
     def changes_to_arrow(
         self,

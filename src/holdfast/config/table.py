@@ -158,6 +158,28 @@ class TableSettings:
         return payload in _EVENT_TIME_PAYLOADS and self.ordering is not None
 
     @property
+    def deciding_column(self) -> str | None:
+        """The column by which an older record may win against a newer one; None if the newer always does."""
+        return self.ordering if self.merges_by_event_time else None
+
+    def check_log_merges(self) -> None:
+        """Refuse to read log files of which is not known what to make of them."""
+        payload = self.properties.get(_PAYLOAD_CLASS) or Payload.LATEST_WRITE
+        ordering = split_names(self.ordering or "")
+        for feature, used in (
+            ("tables without meta columns", not self.populates_meta_columns),
+            ("payload class " + payload, payload not in KNOWN_PAYLOADS),
+            ("several ordering columns", self.merges_by_event_time and len(ordering) > 1),
+            ("ordering by a field inside of a struct", self.merges_by_event_time and "." in ordering[0]),
+        ):
+            if used:
+                raise UnsupportedTable(
+                    "the log files of this kind of table cannot be read",
+                    feature=feature,
+                    hint="read_optimized=True reads the base files alone",
+                )
+
+    @property
     def merge_mode(self) -> str:
         """As Hudi 1.x says it. With an ordering column, the latest write is in no mode of Hudi's."""
         if self.merges_by_event_time:

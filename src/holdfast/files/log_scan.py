@@ -54,13 +54,14 @@ def _read(store: Store, path: str, instants: LogInstants) -> bytes:
         content = store.read(path)
     except FileNotFoundError as error:
         raise TableDamaged("a data file is missing", file=path) from error
-    if len(content) < instants.file_bytes.get(path, 0):
+    written = instants.written.get(path)
+    if written is not None and len(content) < written.size:
         raise TableDamaged("a log file is shorter than its commit says", file=path, offset=len(content))
     return content
 
 
 def _check_torn(path: str, torn: TornBlock, instants: LogInstants) -> None:
-    is_committed = instants.counts(torn.instant) if torn.instant else path in instants.file_bytes
+    is_committed = instants.counts(torn.instant) if torn.instant else path in instants.written
     if is_committed:
         raise TableDamaged(torn.problem, file=path, offset=torn.at, instant=torn.instant or None)
 

@@ -8,11 +8,14 @@ from holdfast.errors import InvalidRequest
 from holdfast.files.conform import conform_rows
 from holdfast.files.open_base_file import open_base_file
 from holdfast.format.schemas import META_COLUMNS
+from holdfast.read.merged_rows import each_merged_row
 from holdfast.read.snapshot import Snapshot
 from holdfast.read.vanished import explaining_absence
 from holdfast.storage.store import Store
 
 _PART_ROWS = 50_000
+_COUNTED = pa.schema([(META_COLUMNS[0], pa.string())])
+"""What of rows is read to count them: it is the smallest column."""
 
 
 def select_schema(
@@ -37,23 +40,25 @@ def select_schema(
 
 def read_rows(store: Store, snapshot: Snapshot, schema: pa.Schema) -> pa.Table:
     """All rows of the snapshot, every page checked against its checksum."""
-    parts = [_file_rows(store, path, schema) for path in snapshot.paths]
+    parts = [_file_rows(store, path, schema) for path in snapshot.plain.paths]
+    parts += _each_merged(store, snapshot, schema)
     return pa.concat_tables(parts) if parts else schema.empty_table()
 
 
 def each_rows(store: Store, snapshot: Snapshot, schema: pa.Schema) -> Iterator[pa.Table]:
     """The same rows part by part, at most one row group of one file in memory."""
-    for path in snapshot.paths:
+    for path in snapshot.plain.paths:
         with explaining_absence(store), open_base_file(store, path) as file:
             present = [name for name in schema.names if name in file.schema_arrow.names]
             for batch in file.iter_batches(batch_size=_PART_ROWS, columns=present):
                 yield conform_rows(pa.Table.from_batches([batch]), schema)
+    yield from _each_merged(store, snapshot, schema)
 
 
 def count_rows(store: Store, snapshot: Snapshot) -> int:
-    """How many rows the snapshot has, by the footers of its files."""
-    count = 0
-    for path in snapshot.paths:
+    """How many rows the snapshot has: by the footers of its files, where there are no log files."""
+    count: int = sum(part.num_rows for part in _each_merged(store, snapshot, _COUNTED))
+    for path in snapshot.plain.paths:
         with explaining_absence(store), open_base_file(store, path) as file:
             count += file.metadata.num_rows
     return count
@@ -63,6 +68,12 @@ def read_stored_schema(store: Store, path: str) -> pa.Schema:
     """The columns of one file as they are stored, by its footer."""
     with explaining_absence(store), open_base_file(store, path) as file:
         return file.schema_arrow
+
+
+def _each_merged(store: Store, snapshot: Snapshot, schema: pa.Schema) -> Iterator[pa.Table]:
+    for slice_ in snapshot.merged:
+        assert snapshot.merge is not None, "the slice has log files"
+        yield from each_merged_row(store, slice_, schema, snapshot.merge)
 
 
 def _file_rows(store: Store, path: str, schema: pa.Schema) -> pa.Table:

@@ -6,8 +6,16 @@ of that write. A value of this travels to the tasks that read the files.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from holdfast.model.instant import InstantTime, end_of
+
+
+class WrittenLog(NamedTuple):
+    size: int
+    """How long the file is at least."""
+    commit: InstantTime
+    """The newest that wrote to it."""
 
 
 @dataclass(frozen=True)
@@ -19,8 +27,8 @@ class LogInstants:
     undone: frozenset[str] = frozenset()
     """... but for these, which are still pending or were rolled back."""
     as_of: InstantTime | None = None
-    file_bytes: Mapping[str, int] = field(default_factory=dict)
-    """How long the log files are at least that those commits wrote."""
+    written: Mapping[str, "WrittenLog"] = field(default_factory=dict)
+    """What commits of the timeline say of log files."""
 
     def counts(self, instant: str) -> bool:
         """Whether the blocks of that write are part of the snapshot."""

@@ -318,7 +318,7 @@ class _Router:
         if decides is not None:
             schema.append(self.request.task.schema.field(decides))
         files = Snapshot(None, slice_table(candidates), self.request.written_with)
-        stored = read_frame(self.session, self.table.store, files, pa.schema(schema))
+        stored = read_frame(self.session, self.table, files, pa.schema(schema))
         path = f.col(PARTITION_PATH)
         name = f.col(FILE_NAME)
         return stored.select(

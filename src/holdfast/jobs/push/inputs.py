@@ -179,7 +179,7 @@ def _table_frame(session: SparkSession, lake: OpenTable, instant: InstantTime) -
 
     found = snapshot(lake, as_of=instant)
     schema = select_schema(found.schema, columns=None, meta_columns=False)
-    return read_frame(session, lake.store, found, schema, path_columns=path_columns(lake, found, schema))
+    return read_frame(session, lake, found, schema, path_columns=path_columns(lake, found, schema))
 
 
 def _as_text(fields: Iterable[Field]) -> str:
