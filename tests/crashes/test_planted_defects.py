@@ -219,7 +219,7 @@ def test_markers_deleted_without_a_second_look_are_found(monkeypatch):
 
 
 def test_a_rollback_that_forgets_files_marked_after_its_plan_is_found(monkeypatch):
-    monkeypatch.setattr(rollback, "surplus_files", lambda table, time, *, committed: ())
+    monkeypatch.setattr(rollback, "files_of_markers", lambda table, time, *, committed: SharedFiles(()))
 
     assert late_attempt_finds_it(before="rollback.inflight", fails=True)
 
@@ -269,9 +269,10 @@ def test_replaced_file_groups_of_another_snapshot_are_found(monkeypatch):
 def test_a_rollback_that_deletes_every_version_of_a_file_group_is_found(monkeypatch):
     def versions(table, time, *, committed):
         groups = {marker.data_path.partition("_")[0] for marker in markers.read_markers(table.store, time)}
-        return [p for p in table.store.paths("", without=META_FOLDER) if p.partition("_")[0] in groups]
+        paths = table.store.paths("", without=META_FOLDER)
+        return SharedFiles(tuple(p for p in paths if p.partition("_")[0] in groups))
 
-    monkeypatch.setattr(rollback, "surplus_files", versions)
+    monkeypatch.setattr(rollback, "files_of_markers", versions)
 
     assert matrix_finds_it("upsert")
 
