@@ -39,6 +39,7 @@ from holdfast.services.rollback import rollback, undo
 from holdfast.services.rollback.record import Removed
 from holdfast.services.rollback.rollback import Recovery
 from holdfast.table import markers, opened, publish, settled
+from holdfast.table.log_files import SharedFiles
 from holdfast.table.properties_file import show_settings
 from holdfast.table.publish import checkpoint_if_due
 from holdfast.table.view import load_view

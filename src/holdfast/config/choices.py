@@ -17,6 +17,24 @@ class LogBlockFormat(StrEnum):
     AVRO = "avro"
 
 
+class CompactionTrigger(StrEnum):
+    """When a compaction is due."""
+
+    NUM_COMMITS = "NUM_COMMITS"
+    TIME_ELAPSED = "TIME_ELAPSED"
+    NUM_AND_TIME = "NUM_AND_TIME"
+    NUM_OR_TIME = "NUM_OR_TIME"
+
+
+class CompactionStrategy(StrEnum):
+    """Which file slices a compaction takes first, and whether there is a limit."""
+
+    LOG_BYTES = "org.apache.hudi.table.action.compact.strategy.LogFileSizeBasedCompactionStrategy"
+    LOG_COUNT = "org.apache.hudi.table.action.compact.strategy.LogFileNumBasedCompactionStrategy"
+    IN_ORDER = "org.apache.hudi.table.action.compact.strategy.BoundedIOCompactionStrategy"
+    ALL = "org.apache.hudi.table.action.compact.strategy.UnBoundedCompactionStrategy"
+
+
 class TimelineZone(StrEnum):
     """Whose wall clock the instants of a table are read off."""
 

@@ -47,7 +47,7 @@ def build_payload(table: OpenTable, plan: WritePlan, instant: InstantTime, draft
     # Another program may have upgraded the table, or built a metadata table, since the write began.
     read_current_settings(table).check_changeable()
     drop_metadata_table(table)
-    _delete_surplus(table, instant, draft.written.stats, refuses=plan.settings.refuses_duplicates)
+    delete_surplus(table, instant, draft.written.stats, refuses=plan.settings.refuses_duplicates)
     by_partition: dict[str, list[WriteStat]] = {}
     for stat in draft.written.stats:
         by_partition.setdefault(stat.partition_path or "", []).append(stat)
@@ -142,11 +142,11 @@ def decide(
 
     with lock.hold() as hold:
         decided = table.ledger.append(lambda state: decision(state, hold))
-        _show(table, instant, decided)
+        show_commit(table, instant, decided)
     return decided
 
 
-def _show(table: OpenTable, instant: InstantTime, decided: LedgerState) -> None:
+def show_commit(table: OpenTable, instant: InstantTime, decided: LedgerState) -> None:
     """Publish this commit, and before it every other that was decided before it."""
     hint = "the next operation on the table shows it; do not write the rows again"
     with after_decision("the write is committed", instant=instant, hint=hint):
@@ -160,7 +160,7 @@ def _show(table: OpenTable, instant: InstantTime, decided: LedgerState) -> None:
                 return
 
 
-def _delete_surplus(
+def delete_surplus(
     table: OpenTable, instant: InstantTime, stats: Sequence[WriteStat], *, refuses: bool
 ) -> None:
     """Delete files of attempts that do not count; or refuse to commit beside them, if asked to."""
@@ -185,7 +185,7 @@ def _delete_markers(table: OpenTable, instant: InstantTime, stats: Sequence[Writ
     An attempt may have finished a file after the first look and kept it,
     because the commit was not visible yet. From now on it is.
     """
-    _delete_surplus(table, instant, stats, refuses=False)
+    delete_surplus(table, instant, stats, refuses=False)
     delete_markers(table.store, instant)
 
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from holdfast.errors import HoldfastError, Refused, SnapshotExpired, TableDamaged, UnknownInstant
-from holdfast.model.instant import InstantTime, end_of, just_before
+from holdfast.model.instant import Action, InstantTime, end_of, just_before
+from holdfast.model.names import SHOWN_AS
 from holdfast.model.reports import RestorePlan, TakenBack
 from holdfast.read.snapshot import Moment
 from holdfast.services.clean.plan import savepoint_times
@@ -31,8 +32,8 @@ from holdfast.timeline.timeline import Timeline
 class Younger:
     """What there is beyond the target of a restore, each newest first."""
 
-    clustering: tuple[FailedWrite, ...]
-    """Plans that another program made; they go first."""
+    planned: tuple[FailedWrite, ...]
+    """Plans of compactions and clusterings; they go first."""
     commits: tuple[FailedWrite, ...]
     unfinished: tuple[FailedWrite, ...]
     """Pending writes, of any age if they are ours, and writes whose rollback is not finished."""
@@ -42,7 +43,7 @@ class Younger:
     @property
     def taken_back(self) -> tuple[FailedWrite, ...]:
         """In the order in which they are taken back."""
-        return (*self.clustering, *_newest_first((*self.commits, *self.unfinished)))
+        return (*self.planned, *_newest_first((*self.commits, *self.unfinished)))
 
 
 def plan_restore(table: OpenTable, to: Moment) -> RestorePlan:
@@ -184,23 +185,30 @@ def younger(table: OpenTable, timeline: Timeline, state: LedgerState, target: In
     failed = {write.time: write for write in find_failed_writes(table, timeline, state)}
     decided = failed.keys() | state.aborted.keys()
     commits: list[FailedWrite] = []
-    clustering: list[FailedWrite] = []
+    services = (i for i in timeline.instants if i.action in SHOWN_AS and not i.is_completed)
+    planned = [
+        FailedWrite(i.time, i.action, None, None)
+        for i in services
+        if i.time > target and i.time not in decided
+    ]
     for instant in (*timeline.completed_commits, *timeline.pending_writes):
         if instant.time > target and instant.time not in decided:
             is_commit = instant.is_completed or instant.time in state.committed
             write = FailedWrite(instant.time, instant.action, None, None)
-            (commits if is_commit else clustering).append(write)
+            (commits if is_commit else planned).append(write)
     unfinished = [
         write
         for write in failed.values()
-        if write.time > target or write.time in state.begun or (write.rollback or "") > target
+        if write.time > target
+        or (write.time in state.begun and write.action is not Action.COMPACTION)
+        or (write.rollback or "") > target
     ]
     rolled_back = [
         FailedWrite(time, aborted.action, None, aborted.rollback)
         for time, aborted in state.aborted.items()
         if aborted.restore is None and aborted.rollback > target and time not in failed
     ]
-    return Younger(*map(_newest_first, (clustering, commits, unfinished, rolled_back)))
+    return Younger(*map(_newest_first, (planned, commits, unfinished, rolled_back)))
 
 
 def _newest_first(writes: Iterable[FailedWrite]) -> tuple[FailedWrite, ...]:

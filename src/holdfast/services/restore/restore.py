@@ -189,7 +189,7 @@ def _decide(
     check_restore(table, timeline, state, target)
     refuse_if_doomed(table, timeline, state, file_paths(snapshot))
     begun = younger(table, timeline, state, target)
-    idle = _idle(table, (*begun.clustering, *begun.unfinished), timeout_ms)
+    idle = _idle(table, (*begun.planned, *begun.unfinished), timeout_ms)
 
     def decide(state: LedgerState) -> Decision | None:
         if state.is_archived(target):
@@ -199,7 +199,7 @@ def _decide(
         check_restore(table, timeline, state, target)
         refuse_if_doomed(table, timeline, state, file_paths(snapshot))
         found = younger(table, timeline, state, target)
-        for write in (*found.clustering, *found.unfinished):
+        for write in (*found.planned, *found.unfinished):
             if write.time not in idle and write.time not in state.aborted:
                 raise _active(write)
         is_begun = bool(restores_to_take_over(table.store, timeline, state, target))

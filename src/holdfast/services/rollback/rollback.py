@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from holdfast.concurrency.heartbeats import judge
 from holdfast.concurrency.locks.open import lock_in_use
-from holdfast.config.choices import FailedWritesPolicy
+from holdfast.config.choices import FailedWritesPolicy, TableType
 from holdfast.config.write import HEARTBEAT_TIMEOUT_MS
 from holdfast.errors import StorageUnavailable, TableDamaged
 from holdfast.format.ledger_entries import EntryKind
@@ -30,6 +30,7 @@ from holdfast.model.names import (
 )
 from holdfast.model.reports import RollbackReport
 from holdfast.services.rollback.command_blocks import take_back_blocks
+from holdfast.services.rollback.compaction_attempts import end_attempt, forget_plan
 from holdfast.services.rollback.doomed_files import Doomed, files_of_plan, plan_rollback
 from holdfast.services.rollback.failed_writes import (
     FailedWrite,
@@ -145,8 +146,13 @@ def roll_back(
 
     None if the write was committed in the meantime, and is published then, or
     if a restore took it back. A crash at any point leaves a rollback that the
-    next caller of `recover` finishes.
+    next caller of `recover` finishes. Of a compaction only the attempt ends, and
+    its plan stays.
     """
+    if write.action is Action.COMPACTION and write.rollback is None:
+        if not end_attempt(table, write, reason=reason):
+            publish_decided(table, table.ledger.read(), load_timeline(table.store))
+        return None
     return finish_rollback(table, write, abort(table, write, reason=reason))
 
 
@@ -274,5 +280,7 @@ def _execute(table: OpenTable, write: FailedWrite, aborted: Aborted, doomed: Doo
     delete_markers(table.store, write.time)
     table.store.delete(heartbeat_path(write.time))
     table.store.delete(instant_file(write.time, write.action, State.REQUESTED))
+    if write.action is Action.COMMIT and table.settings.table_type is TableType.MERGE_ON_READ:
+        forget_plan(table, write.time)  # Or the compaction that it was would be pending again.
     gone = (path for path in doomed.shared if path not in blocks.held)
     return Removed((*doomed.files, *gone), blocks)
