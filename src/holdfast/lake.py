@@ -20,6 +20,7 @@ from holdfast.model.reports import (
     CleanPlan,
     CleanReport,
     Commit,
+    Compaction,
     DropPlan,
     DropReport,
     RepairReport,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from holdfast.model.pushes import Push
     from holdfast.read.snapshot import Moment
     from holdfast.services.leases import Lease, LeaseStatus
+    from holdfast.writes.compaction import Compactor
     from holdfast.writes.rows import Rows
 
 Idempotency = tuple[str, int]
@@ -405,6 +407,49 @@ class Table:
 
         return archive_instants(self._opened, WriteSettings.from_options(options))
 
+    def schedule_compaction(self, options: Mapping[str, str] | None = None) -> str | None:
+        """Plan a compaction of a merge-on-read table; its instant, or None if there are no log files.
+
+        Until it is carried out by `compact`, writes rewrite the base files that
+        it is about. `WriterActive` while another write is undecided.
+        """
+        from holdfast.config.write import WriteSettings
+        from holdfast.writes.compaction import schedule_compaction
+
+        return schedule_compaction(self._opened, WriteSettings.from_options(options))
+
+    def compact(
+        self,
+        spark: SparkSession | None = None,
+        instant: Moment | None = None,
+        *,
+        options: Mapping[str, str] | None = None,
+    ) -> Commit | None:
+        """Make base files of the slices with log files; on Spark, or without a session in this process.
+
+        Carries out the planned compaction of `instant`, by default the oldest,
+        or plans one. None if there is nothing to compact.
+        """
+        from holdfast.config.write import WriteSettings
+        from holdfast.services.targets import exact_instant
+        from holdfast.writes.compaction import compact
+
+        planned = None if instant is None else exact_instant(self._opened, instant)
+        return compact(self._opened, WriteSettings.from_options(options), _compactor(spark), planned)
+
+    def unschedule_compaction(self, instant: Moment) -> None:
+        """Take a planned compaction away. `Refused` if rows were written that rely on it."""
+        from holdfast.services.targets import exact_instant
+        from holdfast.writes.compaction import unschedule_compaction
+
+        unschedule_compaction(self._opened, exact_instant(self._opened, instant))
+
+    def compactions(self) -> list[Compaction]:
+        """The compactions on the timeline, oldest first: pending ones, and those that are done."""
+        from holdfast.read.compactions import compactions
+
+        return compactions(self._opened)
+
     def pushes(self) -> list[Push]:
         """What was pushed from this table to the push service, oldest first."""
         from holdfast.services.pushes import pushes
@@ -489,6 +534,16 @@ def _rows(rows: DataFrame | pa.Table) -> Rows:
 
         return SparkRows(rows)
     raise InvalidRequest("rows must be a Spark DataFrame or a pyarrow Table", given=type(rows).__name__)
+
+
+def _compactor(spark: SparkSession | None) -> Compactor:
+    if spark is None:
+        from holdfast.engines.arrow.compaction import ArrowCompactor
+
+        return ArrowCompactor()
+    from holdfast.engines.spark.compaction import SparkCompactor
+
+    return SparkCompactor(spark)
 
 
 def _names(names: str | Sequence[str] | None) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ import datetime as dt
 from dataclasses import dataclass
 from enum import StrEnum
 
-from holdfast.model.instant import Action, Instant, InstantTime
+from holdfast.model.instant import Action, Instant, InstantTime, State
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +60,20 @@ class RollbackReport:
     action: Action
     deleted: tuple[str, ...]
     took_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compaction:
+    """One compaction of a merge-on-read table: planned, running or done."""
+
+    instant: InstantTime
+    state: State
+    file_groups: int
+    log_files: int
+    log_bytes: int
+    """What the plan says of them; 0 if it says nothing."""
+    planned_at: dt.datetime
+    """When it was asked for, in UTC."""
 
 
 class Severity(StrEnum):

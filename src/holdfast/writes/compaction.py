@@ -29,7 +29,7 @@ from holdfast.format.ledger_entries import EntryKind
 from holdfast.format.schemas import avro_schema
 from holdfast.host import Owner
 from holdfast.model.instant import Action, InstantTime, State
-from holdfast.model.names import instant_file
+from holdfast.model.names import heartbeat_path, instant_file
 from holdfast.model.reports import Commit, RollbackReport
 from holdfast.model.slices import FileSlice
 from holdfast.read.snapshot import table_schema
