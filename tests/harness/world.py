@@ -136,14 +136,18 @@ class World:
     """What every write takes that says nothing else."""
 
     def create(
-        self, properties: Mapping[str, str] | None = None, *, ordering: str | None = None
+        self,
+        properties: Mapping[str, str] | None = None,
+        *,
+        ordering: str | None = None,
+        table_type: str = "COPY_ON_WRITE",
     ) -> OpenTable:
         settings = new_table_settings(
             name="trips",
             record_key=("id",),
             partition_by=("city",),
             ordering=ordering,
-            table_type="COPY_ON_WRITE",
+            table_type=table_type,
             properties=properties or {},
         )
         return create_new(self.store, LOCATION, settings, clock=self.clock, host=self.host)

@@ -113,9 +113,14 @@ def find_logs_of_writes(
     store: Store, listed: Collection[str], times: Collection[InstantTime]
 ) -> Mapping[str, frozenset[InstantTime]]:
     """The log files there are that hold blocks of some writes, each with all that wrote to it."""
-    logs = [path for path in listed if is_log_file(path)]
-    writers = zip(logs, _each(lambda path: writers_of_log(store, path), logs), strict=True)
-    return {path: found for path, found in writers if found is not None and not found.isdisjoint(times)}
+    writers = find_writers(store, [path for path in listed if is_log_file(path)])
+    return {path: found for path, found in writers.items() if not found.isdisjoint(times)}
+
+
+def find_writers(store: Store, logs: Collection[str]) -> dict[str, frozenset[InstantTime]]:
+    """The writes whose rows are in log files; none where the file is absent."""
+    found = _each(lambda path: writers_of_log(store, path), logs)
+    return {path: writers or frozenset() for path, writers in zip(logs, found, strict=True)}
 
 
 def _may_hold(path: str, time: InstantTime) -> bool:

@@ -22,6 +22,9 @@ from holdfast.timeline.timeline import Timeline
 _COMPACTIONS = (Action.COMPACTION, Action.LOGCOMPACTION)
 _ALL_SLICES = InstantTime("0")
 
+AT_ONCE = "holdfast.at.once"
+"""Extra metadata of a plan: `true` if it was made to be carried out at once. Nobody else begins it."""
+
 
 def pending_restore(timeline: Timeline, state: LedgerState) -> Restoring | None:
     """The restore that the ledger decided and that is not completed yet."""
@@ -173,6 +176,15 @@ def pending_compactions(store: Store, timeline: Timeline) -> list[tuple[Instant,
         with report_damage("a compaction plan cannot be read", file=path):
             found.append((instant, decode_compaction_plan(content)))
     return found
+
+
+def groups_to_compact(store: Store, timeline: Timeline) -> frozenset[str]:
+    """The file groups of pending compactions, as `partition/file id`."""
+    return frozenset(
+        in_partition(operation.partition, operation.file_id)
+        for _, plan in pending_compactions(store, timeline)
+        for operation in plan.operations
+    )
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from holdfast.format.commits import (
 )
 from holdfast.format.ledger_entries import EntryKind
 from holdfast.model.instant import InstantTime
-from holdfast.model.names import heartbeat_path
+from holdfast.model.names import heartbeat_path, in_partition
 from holdfast.services.sweep import surplus_files
 from holdfast.table.markers import delete_markers
 from holdfast.table.opened import OpenTable
@@ -100,6 +100,11 @@ def claim_of(plan: WritePlan, draft: CommitDraft, payload: bytes) -> Claim:
         is_global=plan.settings.index_type.is_global,
         absent_from=unchanged.absent_from,
         kept=frozenset(group_of(*group) for group in unchanged.kept),
+        appended=frozenset(
+            in_partition(stat.partition_path or "", stat.file_id)
+            for stat in draft.written.stats
+            if stat.log_version is not UNSET
+        ),
         origin=plan.origin,
     )
 

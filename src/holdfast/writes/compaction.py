@@ -35,7 +35,6 @@ from holdfast.model.slices import FileSlice
 from holdfast.read.snapshot import table_schema
 from holdfast.services.compaction.plan import check_plan, choose_slices
 from holdfast.services.rollback.compaction_attempts import (
-    AT_ONCE,
     end_attempt,
     forget_plan,
     logs_of_plan,
@@ -49,6 +48,7 @@ from holdfast.table.log_files import writers_of_log
 from holdfast.table.missing_commits import catch_up_ledger
 from holdfast.table.opened import OpenTable
 from holdfast.table.pending import (
+    AT_ONCE,
     pending_compactions,
     pending_services,
     read_compaction_plan,

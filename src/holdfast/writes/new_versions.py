@@ -53,11 +53,16 @@ class GroupWriter:
         self, candidate: Candidate, incoming: Incoming, added: Positions, *, removes: bool
     ) -> WriteStat:
         """Store the changes, and new rows; `removes` says that all incoming rows only name keys."""
-        if self.request.table.table_type is TableType.MERGE_ON_READ and len(added) == 0:
+        if self._takes_logs(candidate.group) and len(added) == 0:
             appended = self._append(candidate, incoming)
             if appended is not None:
                 return appended
         return self.rewrite(candidate, incoming, added, removes=removes)
+
+    def _takes_logs(self, group: FileSlice) -> bool:
+        """Whether a log file may be added: none that the plan of a compaction would lack."""
+        is_kind = self.request.table.table_type is TableType.MERGE_ON_READ
+        return is_kind and in_partition(group.partition, group.file_id) not in self.request.compacting
 
     def rewrite(
         self, candidate: Candidate, incoming: Incoming, added: Positions, *, removes: bool

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from holdfast.config.choices import IndexType, Operation
+from holdfast.config.choices import IndexType, Operation, TableType
 from holdfast.config.write import WriteSettings
 from holdfast.errors import InvalidOption, InvalidRequest
 from holdfast.format.commits import decode_written_files
@@ -18,10 +18,11 @@ from holdfast.format.schemas import avro_schema
 from holdfast.model.instant import Action, InstantTime
 from holdfast.read.snapshot import table_schema
 from holdfast.table.opened import OpenTable
+from holdfast.table.pending import groups_to_compact
 from holdfast.table.properties_file import has_settings
 from holdfast.table.stable_read import read_stable
 from holdfast.table.view import View, load_view
-from holdfast.timeline.timeline import Timeline, read_completed
+from holdfast.timeline.timeline import Timeline, load_timeline, read_completed
 from holdfast.writes.layout import FileGroups, check_index, check_not_bucketed, file_groups
 from holdfast.writes.merge_task import MergeRequest
 from holdfast.writes.origin import NO_ORIGIN, Origin
@@ -142,6 +143,7 @@ def write_files(plan: WritePlan, table: OpenTable, instant: InstantTime) -> Comm
         schema=prepared.schema,
         table=table.settings,
         write=plan.settings,
+        compacting=_groups_to_compact(table),
     )
     request, groups = _route(plan.operation, table, task)
     if isinstance(request, MergeRequest):
@@ -154,6 +156,12 @@ def write_files(plan: WritePlan, table: OpenTable, instant: InstantTime) -> Comm
         schema_before=None if prepared.schema_before is None else _avro(table, prepared.schema_before),
         replaced=_file_ids_to_hide(plan.operation, groups, written),
     )
+
+
+def _groups_to_compact(table: OpenTable) -> frozenset[str]:
+    if table.settings.table_type is not TableType.MERGE_ON_READ or table.is_new:
+        return frozenset()
+    return groups_to_compact(table.store, load_timeline(table.store))
 
 
 def _file_ids_to_hide(

@@ -61,6 +61,8 @@ class TaskRequest:
     schema: pa.Schema
     table: TableSettings
     write: WriteSettings
+    compacting: frozenset[str] = frozenset()
+    """File groups, as `partition/file id`, that a compaction is planned of: no log file is added to these."""
 
 
 def write_rows(

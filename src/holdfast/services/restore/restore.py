@@ -53,6 +53,7 @@ from holdfast.services.restore.plan import (
     plan_restore,
     restore_target,
     snapshot_at,
+    with_counted_logs,
     younger,
 )
 from holdfast.services.rollback.command_blocks import take_back_blocks
@@ -379,7 +380,8 @@ def _prove(
     left = _files_of(table.store, paths.to_pylist(), revoked)
     if left:
         raise _unproven("a file that was taken back is still there", file=left[0])
-    now = file_paths(view_of(table.store, timeline, paths).latest()).combine_chunks()
+    view = view_of(table.store, timeline, paths)
+    now = file_paths(with_counted_logs(view, view.latest())).combine_chunks()
     then = file_paths(snapshot).combine_chunks()
     for one, other in ((now, then), (then, now), (then, paths)):
         differing = one.filter(pc.invert(pc.is_in(one, other)))

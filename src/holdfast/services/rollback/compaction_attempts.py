@@ -27,13 +27,10 @@ from holdfast.services.rollback.failed_writes import FailedWrite
 from holdfast.table.log_files import log_name
 from holdfast.table.markers import read_markers
 from holdfast.table.opened import OpenTable
-from holdfast.table.pending import read_compaction_plan
+from holdfast.table.pending import AT_ONCE, read_compaction_plan
 from holdfast.timeline.ledger import Decision, LedgerState
 
 log = logging.getLogger(__name__)
-
-AT_ONCE = "holdfast.at.once"
-"""Extra metadata of a plan: `true` if it was made to be carried out at once. Nobody else begins it."""
 
 
 def end_attempt(table: OpenTable, attempt: FailedWrite, *, reason: str) -> bool:
