@@ -209,10 +209,6 @@ class TableSettings:
     def check_writable(self) -> None:
         """Refuse rows for a table of which is not known what to make of them."""
         self.check_changeable()
-        if self.table_type is TableType.MERGE_ON_READ:
-            raise UnsupportedTable(
-                "writing to this kind of table is not supported", feature="merge-on-read writes"
-            )
         inside = [name for name in (*self.record_key, *self.partition_by, self.ordering or "") if "." in name]
         if inside:
             raise UnsupportedTable(

@@ -4,9 +4,9 @@ A log file says of each block which write left it, and nothing of what became
 of that write. A value of this travels to the tasks that read the files.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Self
 
 from holdfast.model.instant import InstantTime, end_of
 
@@ -29,6 +29,10 @@ class LogInstants:
     as_of: InstantTime | None = None
     written: Mapping[str, "WrittenLog"] = field(default_factory=dict)
     """What commits of the timeline say of log files."""
+
+    def only(self, logs: Iterable[str]) -> Self:
+        """The same, with what commits say of these log files alone."""
+        return replace(self, written={path: self.written[path] for path in logs if path in self.written})
 
     def counts(self, instant: str) -> bool:
         """Whether the blocks of that write are part of the snapshot."""

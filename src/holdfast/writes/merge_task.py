@@ -79,16 +79,25 @@ class MergeRequest:
 
     def for_tasks(self, partitions: Iterable[str] | None) -> "MergeRequest":
         """What tasks need of it if rows come for these partitions only; None means for any."""
-        groups = self.groups
+        groups, instants = self.groups, self.log_instants
         if partitions is not None:
             groups = {path: groups.get(path, ()) for path in partitions}
-        return replace(self, groups=groups, are_all_known=partitions is not None, written_with={})
+        if instants is not None:
+            instants = instants.only(
+                log for members in groups.values() for group in members for log in group.logs
+            )
+        return replace(
+            self,
+            groups=groups,
+            are_all_known=partitions is not None,
+            log_instants=instants,
+            written_with={},
+        )
 
     @property
     def deciding_column(self) -> str | None:
         """The column by which a stored row may win against an incoming one."""
-        table = self.task.table
-        return table.ordering if table.merges_by_event_time else None
+        return self.task.table.deciding_column
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,23 +194,28 @@ class GroupWriter:
     def _order_of_deletes(
         self, candidate: Candidate, incoming: Incoming, is_removed: Mask
     ) -> pa.Array | None:
-        """The ordering value of each delete: that of the row it removes, or its own if that is greater."""
+        """The ordering value of each delete: that of the row it removes, or its own if that is greater.
+
+        None where one has none: hudi-rs refuses blocks in which some have one and others do not.
+        """
         winners, decides = candidate.changes.winners, self.order.decides
         if decides is None or not is_removed.any():
             return None
         assert winners.order is not None, "the stored order is noted"
         stored = winners.order.filter(pa.array(is_removed)).cast(self.request.schema.field(decides).type)
-        if decides not in incoming.rows.column_names:
-            return stored
-        own = pick(incoming.rows.column(decides), winners.sources[is_removed])
-        return pc.max_element_wise(pa.concat_arrays(own.chunks), stored)
+        order = stored
+        if decides in incoming.rows.column_names:
+            own = pick(incoming.rows.column(decides), winners.sources[is_removed])
+            order = pc.max_element_wise(pa.concat_arrays(own.chunks), stored)
+        return None if order.null_count > 0 else order
 
 
 def order_of(request: TaskRequest) -> Order:
     """By what rows of one key compete in a table."""
     table = request.table
-    decides = table.ordering if table.merges_by_event_time else None
-    return Order(decides, table.ordering if table.table_type is TableType.MERGE_ON_READ else None)
+    return Order(
+        table.deciding_column, table.ordering if table.table_type is TableType.MERGE_ON_READ else None
+    )
 
 
 def _next_version(group: FileSlice) -> int:

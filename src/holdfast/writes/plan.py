@@ -17,11 +17,12 @@ from holdfast.format.commits import decode_written_files
 from holdfast.format.schemas import avro_schema
 from holdfast.model.instant import Action, InstantTime
 from holdfast.read.snapshot import table_schema
+from holdfast.table.log_instants import LogInstants
 from holdfast.table.opened import OpenTable
 from holdfast.table.pending import groups_to_compact
 from holdfast.table.properties_file import has_settings
 from holdfast.table.stable_read import read_stable
-from holdfast.table.view import View, load_view
+from holdfast.table.view import View, has_logs, load_view
 from holdfast.timeline.timeline import Timeline, load_timeline, read_completed
 from holdfast.writes.layout import FileGroups, check_index, check_not_bucketed, file_groups
 from holdfast.writes.merge_task import MergeRequest
@@ -94,7 +95,7 @@ def plan_write(
 def plan_partition_delete(table: OpenTable, partitions: Sequence[str], settings: WriteSettings) -> WritePlan:
     """Plan to remove whole partitions; refuses one that is not there."""
     paths = frozenset(path.strip("/") for path in partitions)
-    groups = _groups(_base(table), settings)
+    groups = _groups(_newest(table, _base(table)), settings)
     unknown = sorted(paths - set(groups))
     if unknown:
         known = ", ".join(sorted(groups)[:5]) + (", ..." if len(groups) > 5 else "")
@@ -127,7 +128,7 @@ def write_files(plan: WritePlan, table: OpenTable, instant: InstantTime) -> Comm
     This is where rows are handed to the engine, and what it wrote comes back.
     """
     if plan.rows is None:
-        groups = _groups(_base(table, instant), plan.settings)
+        groups = _groups(_newest(table, _base(table, instant)), plan.settings)
         schema = _avro(table, _require_schema(table, _schema_or_none(table, instant)))
         return CommitDraft(
             written=Written(stats=()),
@@ -210,17 +211,20 @@ def _route(
         check_not_bucketed(_newest_file_ids(table), settings)
         return _new_groups(task), {}
     view = _base(table, task.instant)
-    groups = _groups(view, settings)
+    newest = _newest(table, view)
+    groups = _groups(newest, settings)
     if operation.is_overwrite:
         return _new_groups(task), groups
+    log_instants = view.log_instants(newest) if has_logs(newest) else None
     if operation in (Operation.INSERT, Operation.BULK_INSERT):
-        return _addition(task, groups), groups
+        return _addition(task, groups, log_instants), groups
     request = MergeRequest(
         task=task,
         groups=groups,
         looks_up=True,
         combines=True,
         removes=operation is Operation.DELETE,
+        log_instants=log_instants,
         written_with=view.schemas,
     )
     return request, groups
@@ -231,9 +235,14 @@ def _new_groups(task: TaskRequest) -> TaskRequest | MergeRequest:
     return task if _takes_one_pass(task.write) else _addition(task, {})
 
 
-def _addition(task: TaskRequest, groups: FileGroups) -> MergeRequest:
+def _addition(task: TaskRequest, groups: FileGroups, log_instants: LogInstants | None = None) -> MergeRequest:
     return MergeRequest(
-        task=task, groups=groups, looks_up=False, combines=task.write.combines_inserts, removes=False
+        task=task,
+        groups=groups,
+        looks_up=False,
+        combines=task.write.combines_inserts,
+        removes=False,
+        log_instants=log_instants,
     )
 
 
@@ -279,8 +288,13 @@ def _before(timeline: Timeline, instant: InstantTime | None) -> Timeline:
     return Timeline(tuple(i for i in timeline.instants if i not in younger)) if younger else timeline
 
 
-def _groups(view: View, settings: WriteSettings) -> FileGroups:
-    groups = file_groups(view.latest())
+def _newest(table: OpenTable, view: View) -> pa.Table:
+    """The newest slices. Of copy-on-write tables no program reads log files, whatever lies about."""
+    return view.latest(base_only=table.settings.table_type is TableType.COPY_ON_WRITE)
+
+
+def _groups(newest: pa.Table, settings: WriteSettings) -> FileGroups:
+    groups = file_groups(newest)
     check_index(groups, settings)
     return groups
 
