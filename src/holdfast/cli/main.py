@@ -23,6 +23,7 @@ from holdfast.cli.archive import archive
 from holdfast.cli.arguments import DEBUG, PATH
 from holdfast.cli.cleans import clean, cleans
 from holdfast.cli.commits import commit, commits
+from holdfast.cli.compactions import compaction, compactions
 from holdfast.cli.create import create
 from holdfast.cli.drop import drop
 from holdfast.cli.failures import DONE, FAILED, INTERRUPTED, WRONG_USAGE, exit_code, one_line, printable
@@ -117,6 +118,8 @@ for _command in (
     cleans,
     clean,
     archive,
+    compactions,
+    compaction,
     savepoints,
     savepoint,
     restore,

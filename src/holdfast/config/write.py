@@ -33,6 +33,14 @@ class WriteSettings(WriteOptions):
             raise option.refuse(self.bloom_error_rate, "between 0 and 1")
         if not self.log_ratio_max >= 0:
             raise options_of(Area.WRITE)["log_ratio_max"].refuse(self.log_ratio_max, "at least 0")
+        if self.compacts_inline and self.schedules_inline:
+            raise InvalidOption(
+                "a write either compacts or plans a compaction, not both",
+                options=", ".join(
+                    options_of(Area.WRITE)[one].name for one in ("compacts_inline", "schedules_inline")
+                ),
+                hint="leave out one of them",
+            )
         if bool(self.application) != (self.batch_number != NO_NUMBER) or self.batch_number < NO_NUMBER:
             raise InvalidOption(
                 "a numbered write needs the application and a number that is not negative",

@@ -1,5 +1,7 @@
 """The compactions of a table, as the timeline tells."""
 
+from holdfast.errors import UnknownInstant
+from holdfast.format.compaction_plans import CompactionPlan
 from holdfast.model.instant import Action, Instant, moment_of
 from holdfast.model.reports import Compaction
 from holdfast.table.opened import OpenTable
@@ -33,6 +35,19 @@ def compactions(table: OpenTable) -> list[Compaction]:
             )
         )
     return found
+
+
+def compaction_plan(table: OpenTable, time: str) -> CompactionPlan:
+    """What a compaction is to do, or did. `UnknownInstant` if there is none on the timeline."""
+    instant = next(
+        (i for i in load_timeline(table.store).instants if i.time == time and _may_be_one(i)), None
+    )
+    plan = None if instant is None else read_compaction_plan(table.store, instant.time)
+    if plan is None:
+        raise UnknownInstant(
+            "there is no such compaction", instant=time, hint="see holdfast compactions show PATH"
+        )
+    return plan
 
 
 def _may_be_one(instant: Instant) -> bool:

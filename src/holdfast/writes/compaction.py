@@ -13,8 +13,8 @@ with it in that slot.
 """
 
 import logging
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from holdfast.concurrency.heartbeats import Heartbeat, HeartbeatState, judge
@@ -33,7 +33,7 @@ from holdfast.model.names import heartbeat_path, instant_file
 from holdfast.model.reports import Commit, RollbackReport
 from holdfast.model.slices import FileSlice
 from holdfast.read.snapshot import table_schema
-from holdfast.services.compaction.plan import check_plan, choose_slices
+from holdfast.services.compaction.plan import check_plan, choose_slices, is_due
 from holdfast.services.rollback.compaction_attempts import (
     end_attempt,
     forget_plan,
@@ -177,6 +177,29 @@ def compact(
         time, Action.COMMIT, OPERATION, written.stats, None,
         rolled_back=tuple(recovered), post_commit_errors=problems,
     )  # fmt: skip
+
+
+def compact_if_due(
+    table: OpenTable, commit: Commit, settings: WriteSettings, compactor: Callable[[], Compactor]
+) -> Commit:
+    """The report of a write, after the compaction that its settings ask for; the commit stands anyway."""
+    if not (settings.compacts_inline or settings.schedules_inline) or not settings.clean.services_enabled:
+        return commit
+    is_kind = table.settings.table_type is TableType.MERGE_ON_READ
+    try:
+        if is_kind and is_due(load_timeline(table.store), settings, now_ms=table.clock.now_ms()):
+            table = replace(table, is_new=False)
+            if settings.compacts_inline:
+                compact(table, settings, compactor())
+            else:
+                schedule_compaction(table, settings)
+    except HoldfastError as error:
+        log.warning(
+            "compaction.failed",
+            extra={"table": table.store.uri(""), "instant": commit.instant, "cause": str(error)},
+        )
+        return replace(commit, post_commit_errors=(*commit.post_commit_errors, str(error)))
+    return commit
 
 
 def unschedule_compaction(table: OpenTable, time: InstantTime) -> None:

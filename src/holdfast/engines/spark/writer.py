@@ -18,6 +18,7 @@ from pyspark.sql import types as spark
 
 from holdfast.config.key_generators import PartitionType
 from holdfast.config.table import TableSettings
+from holdfast.engines.spark.compaction import SparkCompactor
 from holdfast.engines.spark.inputs import FAILURES
 from holdfast.engines.spark.jobs import Jobs
 from holdfast.engines.spark.keys import partition_path_of, quote, says_partition
@@ -95,6 +96,9 @@ class SparkRows:
                 log.warning("rows.kept", extra={"table": request.task.table.name, "cause": str(error)})
             with _rows_in_cache(self.frame) as frame:
                 return _merge(frame, None, table, request)
+
+    def compactor(self) -> SparkCompactor:
+        return SparkCompactor(self.frame.sparkSession)
 
     def cancel(self) -> None:
         self.jobs.cancel(self.frame.sparkSession)
