@@ -205,6 +205,7 @@ class Table:
         """The table as of now, or as of an instant, a moment or its ISO text.
 
         A moment that a write may still change is waited for, then `WriterActive`.
+        `read_optimized` leaves out what is only in the log files of a merge-on-read table.
         """
         from holdfast.engines.spark.reader import read_frame
         from holdfast.read.arrow_rows import select_schema
@@ -269,12 +270,16 @@ class Table:
         schema = change_schema(found.snapshot.schema, columns=columns, meta_columns=meta_columns)
         return read_changes(self._opened.store, found, schema)
 
-    def files(self, as_of: Moment | None = None) -> list[str]:
-        """The base files a snapshot consists of, each as a path any reader can open."""
+    def files(self, as_of: Moment | None = None, *, read_optimized: bool = False) -> list[str]:
+        """The files a snapshot consists of, each as a path any reader can open.
+
+        Of a merge-on-read table each base file is followed by the log files of
+        its slice, in the order in which they apply; `read_optimized` leaves these out.
+        """
         from holdfast.read.snapshot import snapshot, uris
 
-        found = snapshot(self._opened, as_of=as_of, read_optimized=True)
-        return uris(self._opened.store, found.paths)
+        found = snapshot(self._opened, as_of=as_of, read_optimized=read_optimized)
+        return uris(self._opened.store, found.files)
 
     def schema(self) -> pa.Schema | None:
         """The data columns; None before the first write of a table without a schema."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from holdfast.errors import SchemaMismatch, TableDamaged
+from holdfast.errors import SchemaMismatch, TableDamaged, UnsupportedTable
 from holdfast.files.conform import conform_rows
 from holdfast.files.log_scan import PlacedBlock
 from holdfast.files.meta_columns import RECORD_KEY
@@ -65,9 +65,12 @@ def read_log_rows(
 
 @contextmanager
 def _reading(each: PlacedBlock) -> Iterator[None]:
-    """Whatever goes wrong in this block is damage of the log block."""
+    """Whatever goes wrong in this Python block is damage of the log block."""
     try:
         yield
+    except UnsupportedTable as error:
+        facts = {**error.facts, "file": each.path, "offset": each.block.at}
+        raise UnsupportedTable(error.message, hint=error.hint, **facts) from error
     except (pa.ArrowException, OSError, UnicodeDecodeError, Malformed, SchemaMismatch) as error:
         raise TableDamaged(
             "a log block cannot be read", file=each.path, offset=each.block.at, cause=error

@@ -12,6 +12,7 @@ from holdfast.format.log_blocks import (
     TornBlock,
     decode_blocks,
 )
+from holdfast.model.names import parse_log_file
 from holdfast.storage.store import Store
 from holdfast.table.log_instants import LogInstants
 
@@ -36,8 +37,9 @@ def counted_blocks(store: Store, logs: Iterable[str], instants: LogInstants) -> 
     for path in logs:
         if path.endswith(_CDC):
             continue
-        content = _read(store, path, instants)
-        for block in decode_blocks(content):
+        blocks = list(decode_blocks(_read(store, path, instants)))
+        _check_writers(path, blocks, instants)
+        for block in blocks:
             if isinstance(block, TornBlock):
                 _check_torn(path, block, instants)
             elif block.kind == BlockType.COMMAND:
@@ -58,6 +60,28 @@ def _read(store: Store, path: str, instants: LogInstants) -> bytes:
     if written is not None and len(content) < written.size:
         raise TableDamaged("a log file is shorter than its commit says", file=path, offset=len(content))
     return content
+
+
+def _check_writers(path: str, blocks: Sequence[LogBlock | TornBlock], instants: LogInstants) -> None:
+    """Compare whom the blocks name as their writers with what is known of the file.
+
+    A header has no checksum, and with another instant its block would not count.
+    """
+    name = parse_log_file(path.rpartition("/")[2])
+    ours = None if name is None else name.written_by
+    strange = next((b for b in blocks if isinstance(b, LogBlock) and b.instant != ours), None)
+    if ours is not None and strange is not None:
+        raise TableDamaged(
+            "a log block names another write than its file does",
+            file=path,
+            offset=strange.at,
+            instant=strange.instant,
+        )
+    written = instants.written.get(path)
+    if written is not None and all(block.instant != written.commit for block in blocks):
+        raise TableDamaged(
+            "a log file has no block of the commit that wrote it", file=path, instant=written.commit
+        )
 
 
 def _check_torn(path: str, torn: TornBlock, instants: LogInstants) -> None:

@@ -60,6 +60,13 @@ class Snapshot:
         return paths
 
     @property
+    def files(self) -> list[str]:
+        """All files, those of a slice together, the base file first."""
+        if self.merge is None:
+            return self.paths
+        return [path for each in each_slice(self.slices) for path in each.files]
+
+    @property
     def plain(self) -> "Snapshot":
         """The slices that are one base file each."""
         return self if self.merge is None else replace(self.only(pa.array(~self.has_logs)), merge=None)
@@ -87,13 +94,27 @@ class Snapshot:
 
 
 def snapshot_slices(table: OpenTable, as_of: InstantTime | None = None) -> tuple[FileSlice, ...]:
-    """The file slices that a query at that instant sees, with the sizes of their base files."""
+    """The file slices that a query at that instant sees, with the sizes of their files."""
     _await(table, as_of)
-    latest = read_stable(table.store, lambda timeline: _view(table, timeline).latest(as_of))
-    return tuple(
-        replace(each, size=_size_in_storage(table, each.path)) if each.size is None else each
-        for each in each_slice(latest)
-    )
+
+    def read(timeline: Timeline) -> tuple[FileSlice, ...]:
+        view = _view(table, timeline).reaching(as_of)
+        latest = view.latest(as_of, base_only=table.settings.table_type is TableType.COPY_ON_WRITE)
+        of_logs = view.log_sizes(latest)
+        return tuple(_with_sizes(table, each, of_logs) for each in each_slice(latest))
+
+    return read_stable(table.store, read)
+
+
+def _with_sizes(table: OpenTable, each: FileSlice, of_logs: Mapping[str, int]) -> FileSlice:
+    size, log_bytes = each.size, None
+    if size is None and each.base is not None:
+        size = _size_in_storage(table, each.base)
+    if each.logs:
+        known = (of_logs.get(path) for path in each.logs)
+        sizes = zip(each.logs, known, strict=True)
+        log_bytes = sum(_size_in_storage(table, path) if size is None else size for path, size in sizes)
+    return replace(each, size=size, log_bytes=log_bytes)
 
 
 def _view(table: OpenTable, timeline: Timeline) -> View:

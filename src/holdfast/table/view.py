@@ -47,6 +47,9 @@ _UNDOING: Mapping[Action, Callable[[bytes], RollbackMetadata | RestoreMetadata]]
     Action.RESTORE: decode_restore_metadata,
 }
 
+_OUR_LOG = r"^.*\.log\.[0-9]+_[0-9]+-([0-9]{8})-([0-9]{9})(?:\.cdc)?$"
+"""The path of a log file of ours, whose name tells which write made it."""
+
 SLICES = pa.schema(
     [
         ("base", pa.string()),  # the path of the base file; null for a slice of log files alone
@@ -158,7 +161,32 @@ class View:
         newest = _newest_of_each_group(slices)
         if base_only or slices is self.slices:
             return slices.take(pa.array(newest, pa.int64()))
-        return continue_slices(slices, newest, self.compactions)
+        return self._without_strange_logs(continue_slices(slices, newest, self.compactions), as_of)
+
+    def _without_strange_logs(self, slices: pa.Table, as_of: InstantTime | None) -> pa.Table:
+        """The slices without the log files that are known to have no block that counts.
+
+        Of what Hudi's programs left, that did not become commits, only the blocks tell.
+        """
+        logs = pc.list_flatten(slices["logs"]).combine_chunks()
+        if len(logs) == 0:
+            return slices
+        instants = self._decided(as_of)
+        written = self.written_logs if self.written_logs is not None else WRITTEN_LOGS.empty_table()
+        oldest = written.group_by("path").aggregate([("commit", "min")])
+        commits = oldest["commit_min"].take(pc.index_in(logs, oldest["path"].combine_chunks()))
+        names = pc.replace_substring_regex(logs, _OUR_LOG, r"\1\2")
+        own = pc.if_else(pc.equal(names, logs), None, names)
+        writers = pc.coalesce(own, commits.combine_chunks()).dictionary_encode()
+        counts = pa.array([instants.counts(writer) for writer in writers.dictionary.to_pylist()], pa.bool_())
+        is_kept = pc.fill_null(counts.take(writers.indices), True)
+        if pc.all(is_kept).as_py():
+            return slices
+        owners = pc.list_parent_indices(slices["logs"].combine_chunks()).filter(is_kept).to_numpy()
+        at = slices.schema.get_field_index("logs")
+        return slices.set_column(
+            at, SLICES.field("logs"), _lists(logs.filter(is_kept), owners, slices.num_rows)
+        )
 
     @cached_property
     def all_slices(self) -> pa.Table:
@@ -183,16 +211,30 @@ class View:
 
     def log_instants(self, slices: pa.Table, as_of: InstantTime | None = None) -> LogInstants:
         """Which blocks of the log files of these slices, which `latest` gave, are part of the snapshot."""
+        written = self._facts_of_logs(pc.list_flatten(slices["logs"]), as_of)
+        return replace(self._decided(as_of), written=written)
+
+    def _decided(self, as_of: InstantTime | None) -> LogInstants:
         until = None if as_of is None else end_of(as_of)
         commits = [commit.time for commit in self.timeline.completed_commits]
         pending = [i.time for i in self.timeline.instants if not i.is_completed]
         return LogInstants(
             completed=frozenset(time for time in commits if until is None or end_of(time) <= until),
             first=self.timeline.first_commit_time,
-            undone=frozenset((*pending, *_undone(self.store, self.timeline, self.archived))),
+            undone=frozenset((*pending, *self._taken_back)),
             as_of=as_of,
-            written=self._facts_of_logs(pc.list_flatten(slices["logs"]), as_of),
         )
+
+    @cached_property
+    def _taken_back(self) -> list[str]:
+        return _undone(self.store, self.timeline, self.archived)
+
+    def log_sizes(self, slices: pa.Table) -> dict[str, int]:
+        """How long the log files of these slices are, as far as commits of the timeline tell."""
+        if not has_logs(slices):
+            return {}
+        facts = self._facts_of_logs(pc.list_flatten(slices["logs"]), None)
+        return {path: written.size for path, written in facts.items()}
 
     def _facts_of_logs(self, paths: pa.ChunkedArray, as_of: InstantTime | None) -> dict[str, WrittenLog]:
         """What commits of the timeline until then say of log files."""
@@ -494,9 +536,13 @@ def _join_lists(first: pa.ListArray, second: pa.ListArray) -> pa.ListArray:
     values = pa.concat_arrays([pc.list_flatten(first), pc.list_flatten(second)])
     owners = np.concatenate([pc.list_parent_indices(each).to_numpy() for each in (first, second)])
     order = np.argsort(owners, kind="stable")
-    ends = np.cumsum(np.bincount(owners, minlength=len(first)))
-    offsets = pa.array(np.concatenate([[0], ends]).astype(np.int32))
-    return pa.ListArray.from_arrays(offsets, values.take(pa.array(order)))
+    return _lists(values.take(pa.array(order)), owners, len(first))
+
+
+def _lists(values: pa.Array, owners: npt.NDArray[np.int64], count: int) -> pa.ListArray:
+    """The values, which come in the order of the rows that own them, as one list for each row."""
+    ends = np.cumsum(np.bincount(owners, minlength=count))
+    return pa.ListArray.from_arrays(pa.array(np.concatenate([[0], ends]).astype(np.int32)), values)
 
 
 def _add_logs(slices: pa.Table, logs: pa.Table) -> pa.Table:
