@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping
 
 import pyarrow as pa
+from msgspec import UNSET
 
 from harness.faults import RememberingStore
 from harness.world import Row, row_list
@@ -232,7 +233,8 @@ def _check_versions(table: OpenTable, timeline: Timeline) -> None:
                 before = newest.get((partition, stat.file_id), NO_PREVIOUS_COMMIT)
                 if stat.prev_commit != before:
                     raise Violation(f"I6: {stat.path} was made from {stat.prev_commit}, not from {before}")
-                newest[partition, stat.file_id] = instant.time
+                if stat.log_version is UNSET:  # A log file belongs to the version that is there.
+                    newest[partition, stat.file_id] = instant.time
 
 
 def check_at_rest(table: OpenTable) -> None:

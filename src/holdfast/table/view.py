@@ -254,16 +254,7 @@ class View:
 
     def _check_logs(self, newest: pa.Table, as_of: InstantTime | None) -> None:
         """Look for log files that commits wrote to these slices, or later ones, and that are not of them."""
-        written = self._logs_written(as_of)
-        if written is None or written.num_rows == 0:
-            return
-        at = pc.index_in(slice_groups(written), slice_groups(newest).combine_chunks())
-        is_visible = at.is_valid()
-        written = written.filter(is_visible)
-        serving = newest["instant"].take(at.drop_null())
-        is_serving = instant_numbers(written["instant"]) >= instant_numbers(serving)
-        is_read = pc.is_in(written["path"], pc.list_flatten(newest["logs"]).combine_chunks())
-        lost = written.filter(pc.and_(pa.array(is_serving), pc.invert(is_read)))["path"]
+        lost = self.find_lost_logs(newest, as_of)
         if len(lost) == 0:
             return
         path = lost[0].as_py()
@@ -274,6 +265,19 @@ class View:
             file=path,
             hint="a compaction was taken back after rows had been written to its file slices",
         )
+
+    def find_lost_logs(self, newest: pa.Table, as_of: InstantTime | None = None) -> pa.ChunkedArray:
+        """The log files that commits wrote to these slices, or later ones, and that are not of them."""
+        written = self._logs_written(as_of)
+        if written is None or written.num_rows == 0:
+            return pa.chunked_array([], pa.string())
+        at = pc.index_in(slice_groups(written), slice_groups(newest).combine_chunks())
+        is_visible = at.is_valid()
+        written = written.filter(is_visible)
+        serving = newest["instant"].take(at.drop_null())
+        is_serving = instant_numbers(written["instant"]) >= instant_numbers(serving)
+        is_read = pc.is_in(written["path"], pc.list_flatten(newest["logs"]).combine_chunks())
+        return written.filter(pc.and_(pa.array(is_serving), pc.invert(is_read)))["path"]
 
     def find_written_into_the_past(self) -> str | None:
         """A file that was built on a version with a later time; None if there is none, as it should be.

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from holdfast.errors import HoldfastError, Refused, SnapshotExpired, TableDamaged, UnknownInstant
 from holdfast.model.instant import Action, InstantTime, end_of, just_before
@@ -19,7 +18,7 @@ from holdfast.services.leases import refuse_if_leased
 from holdfast.services.rollback.failed_writes import FailedWrite, find_failed_writes
 from holdfast.services.rollback.plan import describe_archived, describe_write
 from holdfast.services.targets import commit_at, instant_named, refuse_if_doomed
-from holdfast.table.log_files import find_writers
+from holdfast.table.counted_logs import with_counted_logs
 from holdfast.table.opened import OpenTable
 from holdfast.table.pending import pending_restore, refuse_if_restoring, restores_to_take_over
 from holdfast.table.stable_read import timeline_and_ledger
@@ -164,21 +163,6 @@ def snapshot_at(table: OpenTable, timeline: Timeline, target: InstantTime) -> pa
         whole = _oldest_whole(view, [c.time for c in timeline.completed_commits if c.time > target])
         hint = f"the oldest commit the table can be restored to is {whole}" if whole else error.hint
         raise type(error)(error.message, hint=hint, **error.facts) from error
-
-
-def with_counted_logs(view: View, slices: pa.Table, as_of: InstantTime | None = None) -> pa.Table:
-    """Slices that `latest` gave, with those of their log files alone that the snapshot reads rows of."""
-    paths = pc.list_flatten(slices["logs"]).to_pylist()
-    if not paths or view.store is None:
-        return slices
-    instants = view.log_instants(slices, as_of)
-    writers = find_writers(view.store, paths)
-    counted = {path for path in paths if any(map(instants.counts, writers[path]))}
-    logs = [[path for path in each if path in counted] for each in slices["logs"].to_pylist()]
-    at = slices.schema.get_field_index("logs")
-    return slices.set_column(
-        at, slices.schema.field("logs"), pa.array(logs, slices.schema.field("logs").type)
-    )
 
 
 def commits_archived_between(

@@ -53,7 +53,6 @@ from holdfast.services.restore.plan import (
     plan_restore,
     restore_target,
     snapshot_at,
-    with_counted_logs,
     younger,
 )
 from holdfast.services.rollback.command_blocks import take_back_blocks
@@ -63,6 +62,7 @@ from holdfast.services.rollback.record import Removed, rollback_metadata
 from holdfast.services.rollback.rollback import carry_out
 from holdfast.services.targets import refuse_if_doomed
 from holdfast.storage.store import Store
+from holdfast.table.counted_logs import with_counted_logs
 from holdfast.table.log_files import (
     find_logs_of_writes,
     is_log_file,

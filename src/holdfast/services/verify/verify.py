@@ -71,6 +71,7 @@ _FOR_PENDING = {
 }
 
 
+_FOR_COMPACTION = "holdfast compaction run PATH carries it out, compaction unschedule takes it away"
 _REPAIR_UNDOES = "repair moves it to quarantine, and removes what else is left of the write"
 _REPAIR_ENTERS = "repair, or the next write, enters it into the ledger"
 _REPAIR_SHOWS = "repair shows it again from the ledger"
@@ -261,6 +262,10 @@ def _pending(
         claim = outcomes.state.begun.get(instant.time)
         liveness = writers.liveness(instant.time, None if claim is None else claim.owner)
         path = instant_path(instant)
+        if instant.action is Action.COMPACTION and claim is None:
+            waiting = f"the compaction is {instant.state.lower()}, and nobody is known to carry it out"
+            yield Finding(FindingKind.PENDING, path, waiting, _FOR_COMPACTION, Severity.INFO)
+            continue
         detail = f"the {instant.action} is {instant.state.lower()}, its writer {_WRITER[liveness]}"
         yield Finding(FindingKind.PENDING, path, detail, _FOR_PENDING[liveness], Severity.INFO)
 
