@@ -21,7 +21,7 @@ from fastavro import parse_schema, schemaless_writer
 import holdfast
 from holdfast.format.avro_payloads import hudi_schema
 from holdfast.format.log_blocks import BlockHeader, BlockType, LogBlock, command_block, encode_block
-from holdfast.format.schemas import avro_schema
+from holdfast.format.schemas import META_COLUMNS, avro_schema
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("value", pa.string())])
 EVENT_TIME = "org.apache.hudi.common.model.DefaultHoodieRecordPayload"
@@ -57,8 +57,7 @@ def data_block(
     said = {BlockHeader.INSTANT_TIME: instant.encode(), BlockHeader.SCHEMA: text.encode(), **(header or {})}
     if is_avro:
         return LogBlock(BlockType.AVRO_DATA, _avro_rows(records, text), said)
-    names = [name for name in (records or [{}])[0] if name.startswith("_")]
-    whole = pa.schema([*(pa.field(name, pa.string()) for name in names), *schema])
+    whole = pa.schema([*(pa.field(name, pa.string()) for name in META_COLUMNS), *schema])
     stored = pa.Table.from_pylist(records, schema=whole)
     sink = io.BytesIO()
     with pq.ParquetWriter(

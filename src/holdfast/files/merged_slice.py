@@ -20,6 +20,7 @@ from holdfast.files.meta_columns import RECORD_KEY
 from holdfast.files.open_base_file import open_base_file
 from holdfast.files.overlay import Overlay, read_overlay
 from holdfast.files.picking import Positions, pick_rows
+from holdfast.format.malformed import Malformed
 from holdfast.format.row_positions import NOWHERE
 from holdfast.model.slices import FileSlice
 from holdfast.storage.store import Store
@@ -104,6 +105,8 @@ class Contest:
         gone[self._positions[start:end] - first] = True
         if len(self._by_key) == 0:
             return gone
+        if RECORD_KEY not in rows.column_names:
+            raise Malformed("the file has no record keys")
         found = pc.index_in(rows.column(RECORD_KEY), value_set=self._keys)
         hits = np.flatnonzero(found.is_valid().to_numpy())
         entries = self._by_key[found.drop_null().to_numpy()]
