@@ -45,7 +45,7 @@ from holdfast.table.publish import checkpoint_if_due
 from holdfast.table.view import load_view
 from holdfast.timeline.ledger import Aborted, Ledger
 from holdfast.timeline.timeline import Timeline, load_timeline
-from holdfast.writes import commit, merge_task, operations, plan, task, transaction
+from holdfast.writes import commit, new_versions, operations, plan, task, transaction
 from holdfast.writes.validation import Validation, refuse_if_fenced
 from interleavings.scenarios import CREATING, INGESTING, MANY_WRITERS, NAMING, REPEATING, SCENARIOS
 
@@ -162,7 +162,7 @@ def test_a_recovery_that_never_rolls_back_is_found(monkeypatch):
     assert matrix_finds_it()
 
 
-@pytest.mark.parametrize(("module", "operation"), [(task, "bulk insert"), (merge_task, "upsert")])
+@pytest.mark.parametrize(("module", "operation"), [(task, "bulk insert"), (new_versions, "upsert")])
 def test_a_file_written_before_its_marker_is_found(monkeypatch, module, operation):
     withdraw = module.withdraw_if_late
 
@@ -226,7 +226,7 @@ def test_a_rollback_that_forgets_files_marked_after_its_plan_is_found(monkeypatc
 
 
 def test_a_task_that_keeps_a_late_file_is_found(monkeypatch):
-    for module in (task, merge_task):
+    for module in (task, new_versions):
         monkeypatch.setattr(module, "withdraw_if_late", lambda *_: None)
 
     assert explorer_finds_it()
@@ -251,7 +251,7 @@ def test_a_new_version_that_bears_the_name_of_an_older_instant_is_found(monkeypa
     def named_before(file_id, write_token, _):
         return BaseFileName(file_id, write_token, str(next(older)))
 
-    monkeypatch.setattr(merge_task, "BaseFileName", named_before)
+    monkeypatch.setattr(new_versions, "BaseFileName", named_before)
 
     assert matrix_finds_it("upsert")
 
