@@ -467,11 +467,15 @@ class Table:
 
         return heartbeats(self._opened)
 
-    def verify(self) -> VerifyReport:
-        """Look for what does not belong together, each finding with its remedy. Changes nothing."""
+    def verify(self, as_reader: str | None = None) -> VerifyReport:
+        """Look for what does not belong together, each finding with its remedy. Changes nothing.
+
+        With `as_reader`, such as `hudi-1.2`, `hudi-0.15` or `hudi-rs`, also for
+        rows that this reader of a merge-on-read table would see otherwise.
+        """
         from holdfast.services.verify.verify import verify
 
-        return verify(self._opened)
+        return verify(self._opened, as_reader)
 
     def repair(self, report: VerifyReport) -> RepairReport:
         """Finish what was decided, and move what nothing refers to into quarantine."""

@@ -25,7 +25,13 @@ from holdfast.table.opened import OpenTable, open_at
 
 @click.command("verify")
 @table_command
-def verify(path: str, *, as_json: bool, storage_options: Mapping[str, str]) -> None:
+@click.option(
+    "--as",
+    "as_reader",
+    type=click.Choice(["hudi-1.2", "hudi-0.15", "hudi-rs"]),
+    help="Say also what this reader would see otherwise; that is about merge-on-read tables.",
+)
+def verify(path: str, *, as_reader: str | None, as_json: bool, storage_options: Mapping[str, str]) -> None:
     """Look for everything that is wrong with the table at PATH. Changes nothing.
 
     Ends with 5 if something is damaged or missing, with 1 if there are only
@@ -37,7 +43,7 @@ def verify(path: str, *, as_json: bool, storage_options: Mapping[str, str]) -> N
     # Loaded here because it needs Arrow, which other commands must not wait for.
     from holdfast.services.verify.verify import verify as look
 
-    report = look(open_at(path, storage_options))
+    report = look(open_at(path, storage_options), as_reader)
     show(show_verify_report(report, _for_this_table), as_json=as_json)
     click.get_current_context().exit(_code(report.findings))
 

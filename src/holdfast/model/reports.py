@@ -129,6 +129,8 @@ class FindingKind(StrEnum):
     """What was half-written when a process was killed."""
     HIDDEN = "hidden"
     """A data file that was written behind a newer one, by a clock that went back: nobody reads its rows."""
+    MISREAD = "misread"
+    """Rows that another reader would see otherwise."""
     METAFILE = "metafile"
     """A partition that Hudi would not find."""
 
