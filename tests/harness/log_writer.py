@@ -108,15 +108,19 @@ class LoggedTable:
     rows: Sequence[Values]
     payload: str = EVENT_TIME
     options: Mapping[str, str] = field(default_factory=dict)
+    others: Sequence[Values] = ()
+    """Rows of a file group of their own, which has no log files."""
 
     def __post_init__(self) -> None:
         made = holdfast.create_table(
             str(self.folder), name="t", record_key="id", ordering="ts",
             properties={"hoodie.compaction.payload.class": self.payload},
         )  # fmt: skip
+        if self.others:
+            made.bulk_insert(table_of(self.others))
         self.base = made.bulk_insert(table_of(self.rows), options=self.options).instant
         self.change_property("COPY_ON_WRITE", "MERGE_ON_READ")
-        (self.base_file,) = self.folder.glob("*.parquet")
+        (self.base_file,) = self.folder.glob(f"*_{self.base}.parquet")
         self.file_id = self.base_file.name.split("_")[0]
         self.number = 0
 
