@@ -503,6 +503,61 @@ INGESTING = (
     Operation("undo of an ingest", _undo, Start(_after(INGEST.run), OLD | NEW, OLD | NEW, OLD), OLD),
 )
 
+_LOGGING = WriteSettings(log_ratio_max=1000.0)
+_ONE_LOG = WriteSettings(log_ratio_max=1000.0, logs_max=1)
+_LOGGED = frozenset({("old1", "paris", 10.0), ("old2", "rome", 20.0)})
+LOG_UPSERT = Write(_rows_written("upsert", _LOGGED, _LOGGING), _upserted(_LOGGED))
+LOG_DELETE = Write(
+    _rows_written("delete", frozenset({("old1", "paris", 0.0), ("never", "rome", 0.0)}), _LOGGING),
+    lambda table: _without(table, "old1"),
+)
+# What comes back goes where it was, over a log file that took it away.
+LOG_RETURN = Write(_rows_written("upsert", _LOGGED, _LOGGING), _upserted(_LOGGED))
+REWRITE = Write(_rows_written("upsert", _LOGGED, _ONE_LOG), _upserted(_LOGGED))
+
+
+def _merge_on_read() -> World:
+    world = memory_world()
+    world.create(table_type="MERGE_ON_READ")
+    _rows_written("insert", OLD)(world)
+    return world
+
+
+_FIRST_LOGGED = _one("old1", "paris") | _one("old2", "rome")
+_with_logs = _after(_rows_written("upsert", _FIRST_LOGGED, _LOGGING), start=_merge_on_read)
+_WITH_LOGS = _upserted(_FIRST_LOGGED)(OLD)
+MERGED_ON_READ = Start(_merge_on_read, OLD, OLD)
+LOGS = Start(_with_logs, _WITH_LOGS, _WITH_LOGS, OLD)
+_deleted = _after(LOG_DELETE.run, start=_with_logs)
+_DELETED = LOG_DELETE.effect(_WITH_LOGS)
+DELETED_LOGS = Start(_deleted, _DELETED, _DELETED, OLD)
+_dead_log = _dead(LOG_UPSERT.run, last="upload", start=_with_logs)
+DEAD_LOG = Start(_dead_log, _WITH_LOGS, _WITH_LOGS, OLD)
+UNPUBLISHED_LOG = Start(
+    _dead(LOG_UPSERT.run, last="ledger", start=_with_logs), _WITH_LOGS, LOG_UPSERT.effect(_WITH_LOGS), OLD
+)
+REWRITTEN_LOGS = Start(
+    _after(REWRITE.run, start=_with_logs), REWRITE.effect(_WITH_LOGS), REWRITE.effect(_WITH_LOGS), OLD
+)
+
+LOGGING = (
+    _operation("upsert into log files", LOG_UPSERT, MERGED_ON_READ),
+    _operation("upsert into further log files", LOG_UPSERT, LOGS),
+    _operation("delete into log files", LOG_DELETE, LOGS),
+    _operation("upsert of what log files took away", LOG_RETURN, DELETED_LOGS),
+    _operation("upsert that rewrites base files with log files", REWRITE, LOGS),
+    _operation("insert beside log files", INSERT, LOGS),
+    _operation("overwrite a partition with log files", OVERWRITE, LOGS),
+    _operation("delete a partition with log files", DELETE_PARTITION, LOGS),
+    _operation("upsert into log files after a dead one", LOG_UPSERT, DEAD_LOG),
+    _operation("upsert into log files after an unpublished one", LOG_UPSERT, UNPUBLISHED_LOG),
+    _rollback("roll back a dead log file", DEAD_LOG),
+    Operation("undo a log file", _undo, LOGS, OLD),
+    Operation("undo an unpublished log file", _undo, UNPUBLISHED_LOG, _WITH_LOGS),
+    Operation("undo a rewrite of log files", _undo, REWRITTEN_LOGS, _WITH_LOGS),
+    Operation("restore into a slice", _restore, DELETED_LOGS, OLD, frozenset({_WITH_LOGS})),
+)
+
 _NUMBERED = WriteSettings(application="nightly", batch_number=7)
 _numbered_insert = _rows_written("insert", NEW, _NUMBERED)
 NUMBERED_INSERT = Write(lambda world: (_numbered_insert(world), _numbered_insert(world)), INSERT.effect)
@@ -524,6 +579,7 @@ OPERATIONS = (
     *SAVEPOINTS_ARCHIVED,
     *INGESTING,
     *REPEATING,
+    *LOGGING,
 )
 
 
