@@ -194,7 +194,7 @@ class GroupWriter:
     def _order_of_deletes(
         self, candidate: Candidate, incoming: Incoming, is_removed: Mask
     ) -> pa.Array | None:
-        """The ordering value of each delete: that of the row it removes, or its own if that is greater.
+        """The ordering value of each delete: its own, which is not below that of the row it removes, or that.
 
         None where one has none: hudi-rs refuses blocks in which some have one and others do not.
         """
@@ -205,8 +205,9 @@ class GroupWriter:
         stored = winners.order.filter(pa.array(is_removed)).cast(self.request.schema.field(decides).type)
         order = stored
         if decides in incoming.rows.column_names:
+            # A delete that won is not older than what it removes.
             own = pick(incoming.rows.column(decides), winners.sources[is_removed])
-            order = pc.max_element_wise(pa.concat_arrays(own.chunks), stored)
+            order = pc.coalesce(pa.concat_arrays(own.chunks), stored)
         return None if order.null_count > 0 else order
 
 
