@@ -21,6 +21,7 @@ PAGES = [
     "docs/going-back.md",
     "docs/many-writers.md",
     "docs/cleaning.md",
+    "docs/compaction.md",
     "docs/pipelines.md",
     "docs/gates.md",
 ]
