@@ -41,12 +41,15 @@ def decode_positions(
     """
     if entries.get(BASE) != base.encode() or name not in entries:
         return None
+    unpacker = zlib.decompressobj()
     try:
         packed = base64.b64decode(entries[name], validate=True)
         # One more than there may be, so that too many are seen without unpacking them all.
-        steps = np.frombuffer(zlib.decompressobj().decompress(packed, (count + 1) * 8), dtype="<i8")
+        steps = np.frombuffer(unpacker.decompress(packed, (count + 1) * 8), dtype="<i8")
     except (binascii.Error, zlib.error, ValueError) as error:
         raise Malformed(f"the row positions of a log block cannot be read: {error}") from error
+    if not unpacker.eof:
+        raise Malformed("the row positions of a log block are not whole, or too many")
     positions: Positions = np.cumsum(steps, dtype=np.int64)
     if len(positions) != count or (positions < NOWHERE).any():
         raise Malformed(f"a log block has {len(positions)} row positions for {count} records")
