@@ -1,4 +1,4 @@
-"""Tables with log files that Hudi wrote: compacted, undone, restored and continued; hudi-rs reads the same."""
+"""Tables with log files that Hudi wrote, compacted and undone; hudi-rs reads the same."""
 
 import pytest
 
