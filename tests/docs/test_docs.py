@@ -24,6 +24,7 @@ PAGES = [
     "docs/compaction.md",
     "docs/pipelines.md",
     "docs/gates.md",
+    "docs/merge-on-read.md",
 ]
 _LINK = re.compile(r"\]\(([^)#]+?)\)")
 

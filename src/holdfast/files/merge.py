@@ -97,12 +97,12 @@ class Changes:
         nothing = Winners(_NONE, _NONE, None)
         return cls((RowGroupChanges(_NONE, _NONE, _NONE),) * old.row_groups, _NONE, nothing, _NONE)
 
-    def updated_rows(self, removes: Mask) -> int:
+    def count_updates(self, removes: Mask) -> int:
         """How many rows get a new version, given which incoming rows only remove their key."""
         in_base = sum(len(group.updated) for group in self.row_groups)
         return in_base + int((~removes[self.winners.in_logs]).sum())
 
-    def removed_rows(self, removes: Mask) -> int:
+    def count_removals(self, removes: Mask) -> int:
         in_base = sum(len(group.removed) for group in self.row_groups)
         return in_base + int(removes[self.winners.in_logs].sum())
 
@@ -342,7 +342,7 @@ def _covers(overlay: Overlay, entries: Positions, stored: pa.Array | None) -> Ma
     if stored is None or overlay.orderings is None:
         return has_entry
     later: Mask = overlay.wins[entries] | find_wins(
-        pa.chunked_array([_taken(overlay.orderings, entries)]), stored
+        pa.chunked_array([_take_entries(overlay.orderings, entries)]), stored
     )
     covers: Mask = has_entry & later
     return covers
@@ -354,7 +354,7 @@ def _over(
     """The values of a column as the file group has them now, given those of the base file."""
     if name is None or stored is None:
         return stored
-    over = _taken(_one(overlay.rows.column(name)), entries)
+    over = _take_entries(_one(overlay.rows.column(name)), entries)
     stored = stored if stored.type == over.type else stored.cast(over.type)
     return pc.if_else(pa.array(covers), over, stored)
 
@@ -370,13 +370,17 @@ def _meet_logs_alone(
     sources = sources[~overlay.removes[entries[sources]]]
     found = sources
     if len(sources) > 0 and order.decides in incoming.rows.column_names:
-        stored = _taken(_one(overlay.rows.column(order.decides)), entries[sources])
+        stored = _take_entries(_one(overlay.rows.column(order.decides)), entries[sources])
         sources = sources[find_wins(pick(incoming.rows.column(order.decides), sources), stored)]
-    noted = None if order.noted is None else _taken(_one(overlay.rows.column(order.noted)), entries[sources])
+    noted = (
+        None
+        if order.noted is None
+        else _take_entries(_one(overlay.rows.column(order.noted)), entries[sources])
+    )
     return _Met(np.full(len(sources), NOWHERE, dtype=np.int64), sources, found, _NONE, noted)
 
 
-def _taken(values: pa.Array, entries: Positions) -> pa.Array:
+def _take_entries(values: pa.Array, entries: Positions) -> pa.Array:
     """The values of these entries; null where there is none."""
     return values.take(pa.array(entries, mask=entries == NOWHERE))
 

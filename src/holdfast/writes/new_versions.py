@@ -93,8 +93,8 @@ class GroupWriter:
             written,
             prev_commit=group.instant,
             num_inserts=len(added),
-            num_update_writes=candidate.changes.updated_rows(incoming.removes),
-            num_deletes=candidate.changes.removed_rows(incoming.removes),
+            num_update_writes=candidate.changes.count_updates(incoming.removes),
+            num_deletes=candidate.changes.count_removals(incoming.removes),
         )
         withdraw_if_late(self.store, request, stat)
         return stat
