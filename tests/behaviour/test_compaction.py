@@ -9,6 +9,7 @@ from harness.world import SimulatedHost, memory_world, row_list, rows, table_of
 from holdfast.config.write import WriteSettings
 from holdfast.engines.arrow.compaction import ArrowCompactor
 from holdfast.errors import (
+    Fenced,
     Refused,
     TableDamaged,
     UnknownInstant,
@@ -27,6 +28,7 @@ from holdfast.read.snapshot import snapshot
 from holdfast.services.restore.restore import restore
 from holdfast.services.rollback.rollback import recover
 from holdfast.services.rollback.undo import undo
+from holdfast.services.verify.verify import verify
 from holdfast.timeline.timeline import load_timeline
 from holdfast.writes.compaction import compact, schedule_compaction, unschedule_compaction
 
@@ -287,6 +289,32 @@ def test_a_compaction_that_a_write_overtook_is_not_committed(world):
     assert states(world) == []
     assert pack(world) is not None
     assert ("b", "rome", 9.0) in visible(world)
+
+
+@pytest.mark.parametrize("planned", [True, False], ids=["planned before", "at once"])
+def test_an_attempt_that_others_ended_does_not_commit(world, planned):
+    """Whoever took it for dead has deleted what it wrote."""
+    if planned:
+        schedule_compaction(world.open(), LOGS)
+    before = files(world)
+
+    with pytest.raises(Fenced):
+        compact(world.open(), LOGS, Meddling(lambda: recover(world.open())))
+
+    assert files(world) == before
+    assert visible(world) == NOW
+    assert states(world) == ([State.REQUESTED] if planned else [])
+
+
+def test_of_two_attempts_the_later_commits(world):
+    schedule_compaction(world.open(), LOGS)
+
+    with pytest.raises(Fenced):
+        compact(world.open(), LOGS, Meddling(lambda: pack(world)))
+
+    assert visible(world) == NOW
+    assert states(world) == [State.COMPLETED]
+    assert verify(world.open()).is_clean
 
 
 def test_a_dead_attempt_leaves_the_plan(world):

@@ -22,6 +22,7 @@ from harness.world import World, memory_world, rows
 from holdfast.config.choices import Operation
 from holdfast.config.write import WriteSettings
 from holdfast.errors import HoldfastError
+from holdfast.files.merge import open_old_version
 from holdfast.jobs import ingested
 from holdfast.model.instant import Action, State
 from holdfast.model.names import (
@@ -32,20 +33,20 @@ from holdfast.model.names import (
     heartbeat_path,
     instant_file,
 )
-from holdfast.services import drop, savepoints
+from holdfast.services import drop, savepoints, sweep
 from holdfast.services.archive import archive
 from holdfast.services.clean import clean
-from holdfast.services.rollback import rollback, undo
+from holdfast.services.rollback import doomed_files, rollback, undo
 from holdfast.services.rollback.record import Removed
 from holdfast.services.rollback.rollback import Recovery
 from holdfast.table import markers, opened, publish, settled
-from holdfast.table.log_files import SharedFiles
+from holdfast.table.log_files import SharedFiles, files_of_write
 from holdfast.table.properties_file import show_settings
 from holdfast.table.publish import checkpoint_if_due
 from holdfast.table.view import load_view
 from holdfast.timeline.ledger import Aborted, Ledger
 from holdfast.timeline.timeline import Timeline, load_timeline
-from holdfast.writes import commit, new_versions, operations, plan, task, transaction
+from holdfast.writes import commit, compact_task, new_versions, operations, plan, task, transaction
 from holdfast.writes.validation import Validation, refuse_if_fenced
 from interleavings.scenarios import CREATING, INGESTING, MANY_WRITERS, NAMING, REPEATING, SCENARIOS
 
@@ -499,3 +500,30 @@ def test_plans_that_are_swept_although_they_may_be_decided_on_are_found(monkeypa
 
     with pytest.raises(AssertionError, match="swept"):
         sweep_between_a_plan_and_its_decision()
+
+
+def test_a_compaction_that_leaves_log_files_out_is_found(monkeypatch):
+    # hudi 10803, 7969: rows were gone after a compaction.
+    def base_alone(store, group, _):
+        return open_old_version(store, group.path)
+
+    monkeypatch.setattr(compact_task, "open_group", base_alone)
+
+    assert matrix_finds_it("compact")
+
+
+def test_a_rollback_that_leaves_log_files_is_found(monkeypatch):
+    def base_files(store, named, time):
+        found = files_of_write(store, named, time)
+        return SharedFiles(tuple(path for path in found.own if ".log." not in path), found.shared)
+
+    for module in (doomed_files, rollback, sweep):
+        monkeypatch.setattr(module, "files_of_write", base_files)
+
+    assert matrix_finds_it("roll back a dead log file")
+
+
+def test_an_undo_of_a_compaction_that_leaves_its_plan_is_found(monkeypatch):
+    monkeypatch.setattr(rollback, "forget_plan", lambda *_: None)
+
+    assert matrix_finds_it("undo a compaction")

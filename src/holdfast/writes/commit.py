@@ -47,7 +47,7 @@ def build_payload(table: OpenTable, plan: WritePlan, instant: InstantTime, draft
     # Another program may have upgraded the table, or built a metadata table, since the write began.
     read_current_settings(table).check_changeable()
     drop_metadata_table(table)
-    delete_surplus(table, instant, draft.written.stats, refuses=plan.settings.refuses_duplicates)
+    _delete_surplus(table, instant, draft.written.stats, refuses=plan.settings.refuses_duplicates)
     by_partition: dict[str, list[WriteStat]] = {}
     for stat in draft.written.stats:
         by_partition.setdefault(stat.partition_path or "", []).append(stat)
@@ -165,7 +165,7 @@ def show_commit(table: OpenTable, instant: InstantTime, decided: LedgerState) ->
                 return
 
 
-def delete_surplus(
+def _delete_surplus(
     table: OpenTable, instant: InstantTime, stats: Sequence[WriteStat], *, refuses: bool
 ) -> None:
     """Delete files of attempts that do not count; or refuse to commit beside them, if asked to."""
@@ -190,7 +190,7 @@ def _delete_markers(table: OpenTable, instant: InstantTime, stats: Sequence[Writ
     An attempt may have finished a file after the first look and kept it,
     because the commit was not visible yet. From now on it is.
     """
-    delete_surplus(table, instant, stats, refuses=False)
+    _delete_surplus(table, instant, stats, refuses=False)
     delete_markers(table.store, instant)
 
 

@@ -35,6 +35,7 @@ from holdfast.model.slices import FileSlice
 from holdfast.read.snapshot import table_schema
 from holdfast.services.compaction.plan import check_plan, choose_slices, is_due
 from holdfast.services.rollback.compaction_attempts import (
+    delete_files_of_attempts,
     end_attempt,
     forget_plan,
     logs_of_plan,
@@ -62,7 +63,7 @@ from holdfast.table.zone import next_instant, refuse_if_ahead
 from holdfast.timeline.ledger import Decision, LedgerState
 from holdfast.timeline.timeline import Timeline, load_timeline
 from holdfast.writes.background import BackgroundServices
-from holdfast.writes.commit import delete_surplus, show_commit, tidy
+from holdfast.writes.commit import show_commit, tidy
 from holdfast.writes.compact_task import CompactRequest
 from holdfast.writes.conflicts import Claim, Footprint, group_of
 from holdfast.writes.outcome import Written, commit_report
@@ -445,15 +446,18 @@ def _decide(attempt: _Attempt, begun: _Begun, written: _Written) -> LedgerState:
     table, time = attempt.table, begun.time
     read_current_settings(table).check_changeable()
     drop_metadata_table(table)
-    delete_surplus(table, time, written.stats, refuses=False)
+    keep = frozenset(stat.path for stat in written.stats if stat.path is not None)
+    delete_files_of_attempts(table, time, until=begun.slot, keep=keep)
     payload = _payload(time, written)
     claim = Claim(footprint=Footprint.of(payload), schema_before=written.schema)
 
     def decision(state: LedgerState, hold: Hold) -> Decision | None:
-        if time in state.committed:
-            return None
-        refuse_if_fenced(state, time)
-        if state.begun[time].owner != attempt.owner:
+        committed = state.committed.get(time)
+        if committed is not None and table.ledger.payload_unless_trimmed(committed.slot) == payload:
+            return None  # The entry was written, though storage said something else.
+        if committed is None:
+            refuse_if_fenced(state, time)
+        if committed is not None or state.begun[time].owner != attempt.owner:
             raise Fenced("another process carries this compaction out", instant=time)
         begun.validation.check(state, claim)
         hold.refuse_if_lost()

@@ -9,6 +9,7 @@ commit any more, and nobody else begins until the rest is removed.
 """
 
 import logging
+from collections.abc import Collection
 from dataclasses import replace
 
 from holdfast.errors import StorageUnavailable
@@ -76,19 +77,30 @@ def release(table: OpenTable, time: InstantTime, owner: Owner, *, reason: str) -
 def remove_attempts(table: OpenTable, time: InstantTime, *, before: int) -> None:
     """Remove the base files of attempts that began before a slot, so that the compaction is planned again."""
     table.store.delete(instant_file(time, Action.COMPACTION, State.INFLIGHT))
-    earlier = [
-        marker
-        for marker in read_markers(table.store, time)
-        if (name := parse_base_file(marker.data_path.rpartition("/")[2])) is not None
-        and name.instant == time
-        and _slot_of(name.write_token) < before
-    ]
-    stuck = table.store.delete_all(marker.data_path for marker in earlier)
-    if stuck:
-        raise StorageUnavailable("a file of a failed compaction could not be deleted", file=stuck[0])
-    table.store.delete_all(marker_path(time, marker.data_path, marker.kind) for marker in earlier)
+    delete_files_of_attempts(table, time, until=before - 1)
     table.store.prune(marker_folder(time))
     table.store.delete(heartbeat_path(time))
+
+
+def delete_files_of_attempts(
+    table: OpenTable, time: InstantTime, *, until: int, keep: Collection[str] = ()
+) -> None:
+    """Delete base files of attempts up to a slot, and their markers.
+
+    Those of later attempts are left alone: a process that slept may have lost its right to them.
+    """
+    doomed = [
+        marker
+        for marker in read_markers(table.store, time)
+        if marker.data_path not in keep
+        and (name := parse_base_file(marker.data_path.rpartition("/")[2])) is not None
+        and name.instant == time
+        and _slot_of(name.write_token) <= until
+    ]
+    stuck = table.store.delete_all(marker.data_path for marker in doomed)
+    if stuck:
+        raise StorageUnavailable("a file of a failed compaction could not be deleted", file=stuck[0])
+    table.store.delete_all(marker_path(time, marker.data_path, marker.kind) for marker in doomed)
 
 
 def _slot_of(write_token: str) -> int:
