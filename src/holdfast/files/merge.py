@@ -6,6 +6,7 @@ in which nothing changes is not written. The second, in `merged_file`, writes
 the file with the changes in place and what is new behind them.
 """
 
+import io
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ from holdfast.files.open_base_file import hold_base_file, reading
 from holdfast.files.overlay import Overlay
 from holdfast.files.picking import Positions, pick, pick_rows
 from holdfast.format.row_positions import NOWHERE
+from holdfast.format.schemas import META_COLUMNS
 from holdfast.model.names import BaseFileName
 from holdfast.storage.store import Store
 
@@ -114,9 +116,16 @@ class OldVersion:
     """A base file that is about to be replaced, or to get another log file beside it."""
 
     def __init__(
-        self, parquet: pq.ParquetFile, path: str, read_logs: Callable[[], Overlay] | None = None
+        self,
+        parquet: pq.ParquetFile,
+        path: str,
+        read_logs: Callable[[], Overlay] | None = None,
+        *,
+        content: bytes | None = None,
     ) -> None:
+        """`content` is that of the file where storage has none."""
         self._parquet = parquet
+        self._content = content
         self._read_logs = read_logs
         self.path = path
         self.keys = KeyFooter.of_file(parquet.metadata)
@@ -233,6 +242,7 @@ class OldVersion:
             encoding,
             old=self._parquet,
             old_path=self.path,
+            old_content=self._content,
             fixed=fixed,
             keys=self.keys.with_keys(added),
         )
@@ -251,6 +261,18 @@ def open_old_version(
     """The base file of a group, with what its log files say, which are read when that is asked for."""
     with hold_base_file(store, path, dictionaries=(COMMIT_TIME,)) as parquet:
         yield OldVersion(parquet, path, read_logs)
+
+
+@contextmanager
+def open_without_base_file(
+    schema: pa.Schema, path: str, read_logs: Callable[[], Overlay]
+) -> Iterator[OldVersion]:
+    """A file group of log files alone, the first of them at `path`, as one with an empty base file."""
+    sink = io.BytesIO()
+    columns = pa.schema([*(pa.field(name, pa.string()) for name in META_COLUMNS), *schema])
+    pq.ParquetWriter(sink, columns).close()  # Without a row group, even an empty one.
+    with pq.ParquetFile(pa.BufferReader(sink.getvalue())) as parquet:
+        yield OldVersion(parquet, path, read_logs, content=sink.getvalue())
 
 
 def find_changes(olds: Sequence[OldVersion], incoming: Incoming, order: Order) -> list[Changes]:

@@ -82,6 +82,7 @@ class MergedFileWriter:
         *,
         old: pq.ParquetFile,
         old_path: str,
+        old_content: bytes | None = None,
         fixed: Sequence[str],
         keys: KeyFooter | None,
     ) -> None:
@@ -105,7 +106,8 @@ class MergedFileWriter:
         self._file_names: tuple[int, ParquetSource] | None = None
         self._stack = ExitStack()
         with reading(old_path):
-            self._source = ParquetSource(self._stack.enter_context(store.open(old_path)))
+            held = store.open(old_path) if old_content is None else io.BytesIO(old_content)
+            self._source = ParquetSource(self._stack.enter_context(held))
         template = self._encode(self._schema.empty_table()).footer
         self._copyable = copyable_columns(self._source.footer, template)
         self._leaves = [leaf.path[0] for leaf in template.leaves]

@@ -33,6 +33,11 @@ class FileSlice:
         return (self.size or 0) + (self.log_bytes or 0)
 
     @property
+    def home(self) -> str:
+        """The file that rows are routed to: the base file, or the first log file where there is none."""
+        return self.logs[0] if self.base is None else self.base
+
+    @property
     def path(self) -> str:
         """The base file, where every slice has one: in a copy-on-write table, or without log files."""
         assert self.base is not None, "slices without a base file are left out before"

@@ -23,7 +23,15 @@ from holdfast.config.write import WriteSettings
 from holdfast.errors import RowsChanged, TableDamaged
 from holdfast.files.conform import conform_rows
 from holdfast.files.key_footer import Verdict
-from holdfast.files.merge import Changes, Incoming, Mask, OldVersion, find_changes, open_old_version
+from holdfast.files.merge import (
+    Changes,
+    Incoming,
+    Mask,
+    OldVersion,
+    find_changes,
+    open_old_version,
+    open_without_base_file,
+)
 from holdfast.files.merged_file import OWN_META
 from holdfast.files.overlay import read_overlay
 from holdfast.files.partition_column import partition_column
@@ -118,7 +126,7 @@ def merge_rows(
 ) -> Iterator[TaskOutput]:
     """Merge the batches; one output per file as each is finished, then what the look-up took and left."""
     merger = _Merger(store, request, identity)
-    by_path = {group.path: group for members in request.groups.values() for group in members}
+    by_path = {group.home: group for members in request.groups.values() for group in members}
     try:
         for rows in bundles(batches):
             for unit in _merge_units(rows, request, by_path):
@@ -333,7 +341,7 @@ class _Merger:
 def open_group(store: Store, group: FileSlice, request: MergeRequest) -> AbstractContextManager[OldVersion]:
     """The base file of a group, with what its log files say of it."""
     if not group.logs:
-        return open_old_version(store, group.path)
+        return open_old_version(store, group.home)
     task, instants = request.task, request.log_instants
     assert instants is not None, "the view that found log files tells which of their blocks count"
     decides = request.deciding_column
@@ -345,7 +353,9 @@ def open_group(store: Store, group: FileSlice, request: MergeRequest) -> Abstrac
         instants=instants,
         ordering=None if decides is None else task.schema.field(decides),
     )
-    return open_old_version(store, group.path, read_logs=read_logs)
+    if group.base is None:
+        return open_without_base_file(task.schema, group.home, read_logs)
+    return open_old_version(store, group.base, read_logs=read_logs)
 
 
 def has_foreign_logs(group: FileSlice) -> bool:

@@ -147,9 +147,9 @@ class GroupWriter:
     def _log_budget(self, candidate: Candidate, updated: int) -> float:
         """How large a new log file must not be; nothing if it is certainly too large, or one too many."""
         group, write = candidate.group, self.request.write
-        if len(group.logs) >= write.logs_max:
+        if group.base is None or len(group.logs) >= write.logs_max:
             return 0
-        base_bytes = group.size if group.size is not None else self._size(group.path)
+        base_bytes = group.size if group.size is not None else self._size(group.base)
         budget = write.log_ratio_max * base_bytes - sum(map(self._size, group.logs))
         # Rows of the log file are about as long as others, so most need not be encoded to be seen too many.
         expected = updated * base_bytes / max(candidate.old.rows, 1)

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from holdfast.config.choices import IndexType, Operation, TableType
 from holdfast.config.write import WriteSettings
-from holdfast.errors import InvalidOption, InvalidRequest, UnsupportedTable
+from holdfast.errors import InvalidOption, InvalidRequest
 from holdfast.format.commits import decode_written_files
 from holdfast.format.schemas import avro_schema
 from holdfast.model.instant import Action, InstantTime
@@ -215,7 +215,6 @@ def _route(
     groups = _groups(newest, settings)
     if operation.is_overwrite:
         return _new_groups(task), groups
-    _check_base_files(groups)
     log_instants = view.log_instants(newest) if has_logs(newest) else None
     if operation in (Operation.INSERT, Operation.BULK_INSERT):
         return _addition(task, groups, log_instants), groups
@@ -311,19 +310,6 @@ def _newest_file_ids(table: OpenTable) -> list[str]:
         return []
 
     return read_stable(table.store, read)
-
-
-def _check_base_files(groups: FileGroups) -> None:
-    """Refuse to write beside file groups of log files alone, as other programs leave them."""
-    for members in groups.values():
-        for group in members:
-            if group.base is None:
-                raise UnsupportedTable(
-                    "a file group has log files alone, and cannot be written to before it is compacted",
-                    partition=group.partition,
-                    file_group=group.file_id,
-                    hint="compact the table first, with the program that wrote it",
-                )
 
 
 def _file_ids(groups: FileGroups, partitions: frozenset[str]) -> dict[str, list[str]]:

@@ -96,13 +96,13 @@ class _Located:
         if moves and partitions is not None:
             own = partitions.take(pa.array(found)).to_numpy(zero_copy_only=False)
             leaves = (own != group.partition) & ~self.incoming.removes[found]
-        self._pair(found[~leaves], group.path, removes=False)
+        self._pair(found[~leaves], group.home, removes=False)
         self._is_new[found[~leaves]] = False
         leaving = found[leaves]
         stays = ~np.isin(leaving, changes.winners.sources)
-        self._pair(leaving[~stays], group.path, removes=True)
+        self._pair(leaving[~stays], group.home, removes=True)
         # Older than what is stored, it changes nothing there, which the task finds and reports.
-        self._pair(leaving[stays], group.path, removes=False)
+        self._pair(leaving[stays], group.home, removes=False)
         self._is_new[leaving[stays]] = False
 
     def add_new(self, partitions: pa.Array | None, request: MergeRequest) -> None:

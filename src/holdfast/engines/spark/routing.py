@@ -210,7 +210,7 @@ class _Router:
         if not self._fits(sum(coming.values()), _MARK_BYTES):
             return None
         mark = _key_hash().alias(_MARK)
-        numbered = [(number, group.partition, group.path) for number, group in enumerate(candidates)]
+        numbered = [(number, group.partition, group.home) for number, group in enumerate(candidates)]
         files = self.session.createDataFrame(numbered, f"{_FOUND} int, {_PATH} string, {TARGET} string")
         hits = self._hits(candidates).select(mark, f.col("target").alias(TARGET))
         matched = hits.join(f.broadcast(keys.select(mark)), _MARK, "left_semi")
@@ -330,7 +330,7 @@ class _Router:
         target = f.when(path == "", name).otherwise(f.concat(path, f.lit("/"), name))
         if merge is not None:
             # Rows of log files are stored under the id of their file group alone.
-            groups = [(group.partition, group.file_id, group.path) for group in candidates]
+            groups = [(group.partition, group.file_id, group.home) for group in candidates]
             homes = self.session.createDataFrame(
                 groups, f"{PARTITION_PATH} string, {_FOUND} string, {TARGET} string"
             )

@@ -151,7 +151,7 @@ def _check_undamaged(request: MergeRequest, error: Exception) -> None:
     Releases of Spark say it in different words, but names of base files are like no other text.
     """
     message = str(error)
-    paths = (group.path for members in request.groups.values() for group in members)
+    paths = (group.home for members in request.groups.values() for group in members)
     for path in paths:
         if path.rpartition("/")[2] in message:
             raise TableDamaged("a data file cannot be read", file=path) from error
