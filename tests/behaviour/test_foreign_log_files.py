@@ -88,6 +88,18 @@ def test_a_file_group_of_log_files_alone_gets_a_base_file(tmp_path, index, paylo
     assert seen(table) == {("a", 6, "new"), *BASE[1:], ("y", 6, "new"), ("z", 5, "log")}
 
 
+def test_a_file_group_of_log_files_alone_is_compacted(tmp_path):
+    table = LoggedTable(tmp_path / "table", BASE)
+    time = table.time(1)
+    table.log(data_block(time, [("x", 5, "log"), ("y", 5, "log")], file_id="g"), slice_=time, file_id="g")
+
+    commit = table.opened.compact()
+
+    assert commit is not None
+    assert len(list(table.folder.glob(f"g_*_{commit.instant}.parquet"))) == 1
+    assert seen(table) == {*BASE, ("x", 5, "log"), ("y", 5, "log")}
+
+
 def test_blocks_of_writes_that_failed_are_not_written_on(table):
     """An instant that is not completed, and not rolled back by anybody who is still there."""
     table.log(data_block(table.time(2), [("a", 99, "failed")]), state="inflight")

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from holdfast.config.choices import CompactionStrategy, CompactionTrigger
 from holdfast.config.write import WriteSettings
-from holdfast.errors import TableDamaged, UnsupportedTable
+from holdfast.errors import TableDamaged
 from holdfast.format.compaction_plans import CompactionOperation, CompactionPlan
 from holdfast.model.instant import Action, Instant, InstantTime, end_of
 from holdfast.model.names import in_partition
@@ -59,7 +59,7 @@ def choose_slices(
     slices = [
         each
         for each in each_slice(newest.filter(has_logs))
-        if each.base is not None and in_partition(each.partition, each.file_id) not in taken
+        if in_partition(each.partition, each.file_id) not in taken
     ]
     sizes = _sizes(store, {each.partition for each in slices})
     found = [(each, _metrics(each, sizes)) for each in slices]
@@ -73,7 +73,7 @@ def _sizes(store: Store, partitions: Iterable[str]) -> Mapping[str, int]:
 def _metrics(each: FileSlice, sizes: Mapping[str, int]) -> dict[str, float]:
     """What Hudi writes of a slice; from it its strategies choose."""
     log_bytes = sum(sizes.get(path, 0) for path in each.logs)
-    base_mb = sizes.get(each.path, 0) // _MEGABYTE
+    base_mb = 0 if each.base is None else sizes.get(each.base, 0) // _MEGABYTE
     read_mb = base_mb + log_bytes // _MEGABYTE
     return {
         "TOTAL_LOG_FILES": float(len(each.logs)),
@@ -115,7 +115,7 @@ def _operation(each: FileSlice, metrics: Mapping[str, float]) -> CompactionOpera
         each.file_id,
         each.partition,
         each.instant,
-        each.path.rpartition("/")[2],
+        None if each.base is None else each.base.rpartition("/")[2],
         tuple(path.rpartition("/")[2] for path in each.logs),
         metrics,
     )
@@ -145,13 +145,6 @@ def check_plan(store: Store, plan: CompactionPlan, newest: pa.Table, time: Insta
         if current is None or end_of(current.instant) > end_of(operation.base_instant or InstantTime("0")):
             obsolete.append(operation)
             continue
-        if current.base is None or operation.base_file is None:
-            raise UnsupportedTable(
-                "a file group of log files alone cannot be compacted",
-                compaction=time,
-                file_group=group,
-                hint="let Hudi run this compaction",
-            )
         slices.append(_slice_of(store, operation, current, time))
     return Work(tuple(slices), tuple(obsolete))
 
