@@ -22,6 +22,7 @@ PAGES = [
     "docs/many-writers.md",
     "docs/cleaning.md",
     "docs/compaction.md",
+    "docs/merge-on-read.md",
     "docs/pipelines.md",
     "docs/gates.md",
     "docs/merge-on-read.md",
