@@ -25,7 +25,6 @@ PAGES = [
     "docs/merge-on-read.md",
     "docs/pipelines.md",
     "docs/gates.md",
-    "docs/merge-on-read.md",
 ]
 _LINK = re.compile(r"\]\(([^)#]+?)\)")
 
