@@ -95,7 +95,11 @@ def test_hudi_reads_the_union_of_its_rows_and_ours(name, hudi_fixture, expected,
 
 
 @pytest.mark.parametrize(
-    "name", ["cow_v6_simplekeygen_hivestyle_no_metafields", "mor_parquet_v6_nonpartitioned"]
+    "name",
+    [
+        "cow_v6_simplekeygen_hivestyle_no_metafields",
+        "mor_parquet_v6_simplekeygen_hivestyle_no_metafields",
+    ],
 )
 def test_a_table_whose_features_we_would_break_is_not_written_to(name, hudi_fixture):
     folder = hudi_fixture(name)

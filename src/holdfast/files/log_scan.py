@@ -27,7 +27,7 @@ class PlacedBlock:
     block: LogBlock
 
 
-def counted_blocks(store: Store, logs: Iterable[str], instants: LogInstants) -> list[PlacedBlock]:
+def select_blocks(store: Store, logs: Iterable[str], instants: LogInstants) -> list[PlacedBlock]:
     """The data and delete blocks that are part of a snapshot.
 
     `TableDamaged` if a block is torn whose write was committed; others that
@@ -78,7 +78,7 @@ def _check_writers(path: str, blocks: Sequence[LogBlock | TornBlock], instants: 
             instant=strange.instant,
         )
     written = instants.written.get(path)
-    if written is not None and all(block.instant != written.commit for block in blocks):
+    if written is not None and written.size and all(one.instant != written.commit for one in blocks):
         raise TableDamaged(
             "a log file has no block of the commit that wrote it", file=path, instant=written.commit
         )

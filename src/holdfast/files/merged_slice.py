@@ -50,7 +50,7 @@ def each_merged(
     elif slice_.base is not None and not overlay.wins.all():
         for _ in _standing_rows(store, slice_.base, pa.schema([]), contest):
             pass
-    added = contest.added()
+    added = contest.find_added()
     if len(added):
         yield pick_rows(overlay.rows, added)
 
@@ -63,7 +63,7 @@ def _standing_rows(store: Store, path: str, schema: pa.Schema, contest: "Contest
         for number in range(file.num_row_groups):
             rows = file.read_row_group(number, columns=present)
             count = file.metadata.row_group(number).num_rows
-            stays = ~contest.superseded(rows, first, count)
+            stays = ~contest.find_superseded(rows, first, count)
             first += count
             if not stays.all():
                 rows = rows.filter(pa.array(stays))
@@ -98,7 +98,7 @@ class Contest:
             return []
         return [RECORD_KEY] if self._ordering is None else [RECORD_KEY, self._ordering.name]
 
-    def superseded(self, rows: pa.Table, first: int, count: int) -> Mask:
+    def find_superseded(self, rows: pa.Table, first: int, count: int) -> Mask:
         """Which of these rows, the next of the base file from its row `first` on, stand no more."""
         gone = np.zeros(count, dtype=np.bool_)
         start, end = np.searchsorted(self._positions, [first, first + count])
@@ -117,7 +117,7 @@ class Contest:
         gone[hits[has_won]] = True
         return gone
 
-    def added(self) -> Positions:
+    def find_added(self) -> Positions:
         """The entries that are rows of the slice, once all rows of the base file have come."""
         return np.flatnonzero(~self._overlay.removes & ~self._has_lost)
 

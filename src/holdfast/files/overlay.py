@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.files.log_rows import LogRows, read_log_rows
-from holdfast.files.log_scan import counted_blocks
+from holdfast.files.log_scan import select_blocks
 from holdfast.files.picking import Positions, pick_rows
 from holdfast.format.row_positions import NOWHERE
 from holdfast.model.slices import FileSlice
@@ -63,7 +63,7 @@ def read_overlay(
     `TableDamaged` or `UnsupportedTable` names the file, and the offset of the block,
     that cannot be read.
     """
-    blocks = counted_blocks(store, slice_.logs, instants)
+    blocks = select_blocks(store, slice_.logs, instants)
     found = read_log_rows(blocks, schema, ordering=ordering, base=slice_.instant)
     return fold_log_rows(found, schema, ordering)
 
@@ -72,9 +72,9 @@ def fold_log_rows(found: Sequence[LogRows], schema: pa.Schema, ordering: pa.Fiel
     """What remains of log rows, given in the order in which they were written."""
     rows = pa.concat_tables([schema.empty_table(), *(each.rows for each in found)])
     keys = pa.concat_arrays([pa.array([], pa.string()), *(each.keys for each in found)])
-    removes = _joined([each.removes for each in found], np.bool_)
-    is_record = _joined([each.is_record for each in found], np.bool_)
-    positions = _joined([each.positions for each in found], np.int64)
+    removes = _join([each.removes for each in found], np.bool_)
+    is_record = _join([each.is_record for each in found], np.bool_)
+    positions = _join([each.positions for each in found], np.int64)
     codes = keys.dictionary_encode()
     numbers = codes.indices.to_numpy().astype(np.int64)
     has_no_order = np.ones(len(keys), dtype=np.bool_)
@@ -151,5 +151,5 @@ def _orderings(found: Sequence[LogRows], kind: pa.DataType) -> pa.Array:
     return pa.concat_arrays([pa.array([], kind), *parts])
 
 
-def _joined(parts: Sequence[npt.NDArray[Any]], kind: type[np.generic]) -> npt.NDArray[Any]:
+def _join(parts: Sequence[npt.NDArray[Any]], kind: type[np.generic]) -> npt.NDArray[Any]:
     return np.concatenate([np.empty(0, dtype=kind), *parts])

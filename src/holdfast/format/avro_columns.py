@@ -70,7 +70,7 @@ class _Places:
         self.at = starts + sizes
         return starts
 
-    def fixed(self, size: int) -> npt.NDArray[np.uint8]:
+    def take_bytes(self, size: int) -> npt.NDArray[np.uint8]:
         """So many bytes of each."""
         starts = self.skip(size)
         taken: npt.NDArray[np.uint8] = self.content[starts[:, None] + np.arange(size)]
@@ -193,7 +193,7 @@ class _Boolean:
     kind: pa.DataType
 
     def __call__(self, places: _Places, is_wanted: bool, /) -> pa.Array | None:
-        flags = places.fixed(1)[:, 0]
+        flags = places.take_bytes(1)[:, 0]
         if np.any(flags > 1):
             raise Malformed("a record of an Avro block has a boolean that is neither true nor false")
         return pa.array(flags == 1) if is_wanted else None
@@ -220,7 +220,7 @@ class _Fraction:
 
     def __call__(self, places: _Places, is_wanted: bool, /) -> pa.Array | None:
         size = self.kind.bit_width // 8
-        content = places.fixed(size)
+        content = places.take_bytes(size)
         return pa.array(np.ascontiguousarray(content).view(f"<f{size}")[:, 0]) if is_wanted else None
 
 
@@ -260,7 +260,7 @@ class _Fixed:
         if pa.types.is_decimal(self.kind):
             starts = places.skip(self.size)
             return _decimals(places.content, starts, np.full(len(starts), self.size), self.kind)
-        content = pa.py_buffer(places.fixed(self.size).tobytes())
+        content = pa.py_buffer(places.take_bytes(self.size).tobytes())
         return pa.Array.from_buffers(self.kind, len(places), [None, content])
 
 

@@ -186,14 +186,14 @@ def _encode_values(values: pa.Array) -> pa.Array:
     if pa.types.is_floating(kind):
         wide = pc.fill_null(values, 0.0).to_numpy(zero_copy_only=False)
         little = wide.astype("<f4" if pa.types.is_float32(kind) else "<f8")
-        return _masked(_fixed(little), values)
+        return _keep_nulls(_bytes_of_each(little), values)
     if pa.types.is_boolean(kind):
         flags = pc.fill_null(values, False).to_numpy(zero_copy_only=False).astype(np.uint8)
-        return _masked(_fixed(flags), values)
+        return _keep_nulls(_bytes_of_each(flags), values)
     if pa.types.is_decimal(kind):
         written = [None if each is None else _decimal(each) for each in values.to_pylist()]
         return pa.array(written, pa.binary())
-    return _masked(_varints(_whole_numbers(values)), values)
+    return _keep_nulls(_varints(_whole_numbers(values)), values)
 
 
 def _whole_numbers(values: pa.Array) -> npt.NDArray[np.int64]:
@@ -217,11 +217,11 @@ def _decimal(value: Decimal) -> bytes:
     return _varint(len(content)) + content
 
 
-def _masked(encoded: pa.Array, values: pa.Array) -> pa.Array:
+def _keep_nulls(encoded: pa.Array, values: pa.Array) -> pa.Array:
     return pc.if_else(pc.is_valid(values), encoded, pa.scalar(None, pa.binary()))
 
 
-def _fixed(numbers: npt.NDArray[Any]) -> pa.Array:
+def _bytes_of_each(numbers: npt.NDArray[Any]) -> pa.Array:
     width = numbers.dtype.itemsize
     fixed = pa.FixedSizeBinaryArray.from_buffers(
         pa.binary(width), len(numbers), [None, pa.py_buffer(numbers.tobytes())]

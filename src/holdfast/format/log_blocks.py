@@ -119,7 +119,7 @@ def decode_blocks(content: bytes) -> Iterator[LogBlock | TornBlock]:
     while at < len(content):
         end = _end_of_block(content, at)
         if end is None:
-            yield _torn(content, at, "a log block is torn")
+            yield _describe_torn(content, at, "a log block is torn")
         else:
             block = _block(content, at, end)
             yield block
@@ -148,18 +148,18 @@ def _block(content: bytes, at: int, end: int) -> LogBlock | TornBlock:
     try:
         version, kind = struct.unpack_from(">ii", body)
         if version != _VERSION:
-            return _torn(content, at, f"a log block is of version {version}, which is not known")
+            return _describe_torn(content, at, f"a log block is of version {version}, which is not known")
         header, start = _decode_map(body, 8)
         (length,) = struct.unpack_from(">q", body, start)
     except (struct.error, Malformed):
-        return _torn(content, at, "a log block cannot be read")
+        return _describe_torn(content, at, "a log block cannot be read")
     held = body[start + 8 : start + 8 + length]
     if not 0 <= length == len(held):
-        return _torn(content, at, "a log block cannot be read")
+        return _describe_torn(content, at, "a log block cannot be read")
     return LogBlock(kind, held, header, at)
 
 
-def _torn(content: bytes, at: int, problem: str) -> TornBlock:
+def _describe_torn(content: bytes, at: int, problem: str) -> TornBlock:
     """What is left of a block; its header comes before most of it, and so tells often who wrote it."""
     if not content.startswith(MAGIC, at):
         return TornBlock(at, problem=problem)

@@ -171,7 +171,7 @@ class View:
         logs = pc.list_flatten(slices["logs"]).combine_chunks()
         if len(logs) == 0:
             return slices
-        instants = self._decided(as_of)
+        instants = self._instants_until(as_of)
         written = self.written_logs if self.written_logs is not None else WRITTEN_LOGS.empty_table()
         oldest = written.group_by("path").aggregate([("commit", "min")])
         commits = oldest["commit_min"].take(pc.index_in(logs, oldest["path"].combine_chunks()))
@@ -194,7 +194,7 @@ class View:
 
         With their log files, in an order in which those of a file group stand together.
         """
-        logs = _shown_logs(self, self.compactions)
+        logs = _find_shown_logs(self, self.compactions)
         if logs.num_rows == 0:
             return self.slices
         slices = _add_logs(self.slices, logs)
@@ -212,9 +212,9 @@ class View:
     def log_instants(self, slices: pa.Table, as_of: InstantTime | None = None) -> LogInstants:
         """Which blocks of the log files of these slices, which `latest` gave, are part of the snapshot."""
         written = self._facts_of_logs(pc.list_flatten(slices["logs"]), as_of)
-        return replace(self._decided(as_of), written=written)
+        return replace(self._instants_until(as_of), written=written)
 
-    def _decided(self, as_of: InstantTime | None) -> LogInstants:
+    def _instants_until(self, as_of: InstantTime | None) -> LogInstants:
         until = None if as_of is None else end_of(as_of)
         commits = [commit.time for commit in self.timeline.completed_commits]
         pending = [i.time for i in self.timeline.instants if not i.is_completed]
@@ -490,10 +490,10 @@ def with_logs(view: View, compactions: Collection[InstantTime]) -> pa.Table:
     instants.
     """
     base = view.slices.filter(pc.is_in(view.slices["base"], view.listed))
-    return _add_logs(base, _shown_logs(view, compactions))
+    return _add_logs(base, _find_shown_logs(view, compactions))
 
 
-def _shown_logs(view: View, compactions: Collection[InstantTime]) -> pa.Table:
+def _find_shown_logs(view: View, compactions: Collection[InstantTime]) -> pa.Table:
     """The log files of slices that readers know, as rows of `DATA_FILES`, each behind those it follows."""
     logs = parse_log_files(view.listed)
     if logs.num_rows == 0 or view.timeline.first_commit_time is None:

@@ -22,7 +22,7 @@ from holdfast.storage.store import StoreLocation
 _BATCH_ROWS = 50_000
 
 
-def merged_frame(
+def merge_frame(
     session: SparkSession,
     location: StoreLocation,
     snapshot: Snapshot,

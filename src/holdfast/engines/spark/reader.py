@@ -17,7 +17,7 @@ from pyspark.sql import functions as f
 
 from holdfast.engines.spark.inputs import spark_path, spark_uri
 from holdfast.engines.spark.keys import quote
-from holdfast.engines.spark.merged_rows import merged_frame
+from holdfast.engines.spark.merged_rows import merge_frame
 from holdfast.engines.spark.session import listing_few_tasks
 from holdfast.engines.spark.types import spark_schema_of, spark_type_of
 from holdfast.read.changes import COMMIT_TIME, Changes
@@ -47,7 +47,7 @@ def read_frame(
     """
     frames = _plain_frames(session, table.store, snapshot.plain, schema, path_columns)
     if snapshot.merged:
-        frames.append(merged_frame(session, table.location, snapshot, schema))
+        frames.append(merge_frame(session, table.location, snapshot, schema))
     return _union(session, frames, schema)
 
 
@@ -65,7 +65,7 @@ def read_changes_frame(
     if changes.has_older_rows:
         frames = [frame.where(f.col(COMMIT_TIME) > changes.since) for frame in frames]
     if found.merged:
-        frames.append(merged_frame(session, table.location, found, schema, since=changes.since))
+        frames.append(merge_frame(session, table.location, found, schema, since=changes.since))
     return _union(session, frames, schema)
 
 
