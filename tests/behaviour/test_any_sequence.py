@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -159,12 +159,13 @@ class Tally:
     logs: int = 0
     snapshots: int = 0
     ranges: int = 0
+    unread: int = 0
 
     def __str__(self) -> str:
         return (
             f"any sequence: {self.sequences} sequences, {self.commits} commits with {self.logs} log files,"
             f" {self.failed} failed writes, {self.snapshots} snapshots and {self.ranges} ranges"
-            " read alike by hudi-rs"
+            f" read alike by hudi-rs, but for {self.unread} of the past that it cannot read"
         )
 
 
@@ -191,6 +192,7 @@ class Sequence(RuleBasedStateMachine):
         self.records: Records = {}
         self.history: dict[str, Records] = {}
         self.fault: Fault | None = None
+        self.schema_before: pa.Schema | None = None
         self.is_intact = False
         tally.sequences += 1
 
@@ -381,6 +383,7 @@ class Sequence(RuleBasedStateMachine):
         self, operation: str, what: pa.Table | list[str], options: Mapping[str, str], outcome: Outcome
     ) -> None:
         self.is_intact = False
+        self.schema_before = self.table.schema() if self.history else None
         table = self.table if self.fault is None else self._opened(self.fault.store(self.store))
         self.fault = None
         try:
@@ -421,7 +424,11 @@ class Sequence(RuleBasedStateMachine):
         assert commit.files_written == len(stats), "files written"
         self.tally.logs += sum(".log." in (stat.path or "") for stat in stats)
         idle = [s.path for s in stats if not s.num_inserts + s.num_update_writes + s.num_deletes]
-        assert not idle, f"written without need: {idle}"
+        before, after = self.schema_before, self.table.schema()
+        is_typed_anew = before is not None and any(after.field(f.name).type != f.type for f in before)
+        # hudi-rs cannot read log files of older types: they are merged where types change.
+        is_settled = is_typed_anew and self.kind is TableType.MERGE_ON_READ
+        assert is_settled or not idle, f"written without need: {idle}"
 
     def _check_written(self, commit: Commit) -> None:
         rows = self._check_snapshot(self.records)
@@ -434,19 +441,34 @@ class Sequence(RuleBasedStateMachine):
 
     def _check_snapshot(self, records: Records, *, as_of: str | None = None) -> pa.Table:
         ours = self.table.to_arrow(as_of=as_of, meta_columns=True)
-        theirs = hudi_snapshot(self.folder, as_of=as_of)
-        assert _seen(ours) == _seen(theirs), f"hudi-rs reads something else as of {as_of}"
+        theirs = self._read_past(lambda: hudi_snapshot(self.folder, as_of=as_of), is_past=as_of is not None)
+        assert theirs is None or _seen(ours) == _seen(theirs), f"hudi-rs reads something else as of {as_of}"
         assert _spelled(ours) == _expected(records.values()), f"not what was written, as of {as_of}"
         _check_numbers(ours)
         self.tally.snapshots += 1
         return ours
 
+    def _read_past(self, read: Callable[[], pa.Table], *, is_past: bool) -> pa.Table | None:
+        """What hudi-rs reads; None where it misses the type that a log file had before the schema grew."""
+        try:
+            return read()
+        except Exception as error:
+            if is_past and self.kind is TableType.MERGE_ON_READ and "partial-update column" in str(error):
+                self.tally.unread += 1
+                return None
+            raise
+
     def _check_changes(self, since: str, until: str, records: Records) -> None:
         changed = [record for record in records.values() if record.time > since]
         ours = self.table.changes_to_arrow(since=since, until=until, meta_columns=True)
-        theirs = hudi_changes(self.folder, since=since, until=until)
+        theirs = self._read_past(
+            lambda: hudi_changes(self.folder, since=since, until=until),
+            is_past=until != list(self.history)[-1],
+        )
         assert _spelled(ours) == _expected(changed), f"not the changes of ({since}, {until}]"
-        assert _seen(ours) == _seen(theirs), f"hudi-rs reads other changes of ({since}, {until}]"
+        assert theirs is None or _seen(ours) == _seen(theirs), (
+            f"hudi-rs reads other changes of ({since}, {until}]"
+        )
         self.tally.ranges += 1
 
 

@@ -355,29 +355,38 @@ def test_columns_are_added_across_base_and_log_files(table):
     }
 
 
-def test_numbers_are_widened_across_base_and_log_files(table):
-    table.insert(trips("a", "b", "c", v=1))
-    table.upsert(trips("a", ts=2, fare=2.0, v=2**40), options=APPENDS)
-    table.upsert(trips("b", ts=2, fare=2.0, v=2.5), options=APPENDS)
-
-    assert seen(table) == {"a": 2.0, "b": 2.0, "c": 1.0}
-    table.upsert(trips("c", ts=2, fare=3.0, v=1.0), options={"holdfast.mor.max.logs": "0"})
-    assert seen(table) == {"a": 2.0, "b": 2.0, "c": 3.0}
-    assert {row["id"]: row["v"] for row in table.to_arrow().to_pylist()} == {"a": 2.0**40, "b": 2.5, "c": 1.0}
-
-
-def test_a_log_file_of_a_narrower_and_smaller_schema_is_read_by_hudi_rs_once_it_is_merged(table):
-    """hudi-rs takes such a block for one of a partial update, and then misses the type."""
+def test_log_files_of_older_types_are_merged_where_a_type_changes(table):
+    """hudi-rs takes a block that lacks a column for one of a partial update, and then misses the type."""
+    options = {**APPENDS, "hoodie.parquet.small.file.limit": "0"}
     table.insert(trips("a", "b", v=1))
-    table.upsert(trips("a", ts=2, fare=2.0, v=2), options=APPENDS)
-    table.upsert(trips("b", ts=2, fare=3.0, v=2.5, extra="x"), options=APPENDS)
+    table.bulk_insert(pa.concat_tables([trips("c", v=1), trips("d", v=1, city="rome")]))
+    table.bulk_insert(trips("e", v=1, city="oslo"))
+    logged = [trips("a", ts=2, fare=2.0, v=2), trips("c", ts=2, fare=2.0, v=2)]
+    logged += [trips("d", ts=2, fare=2.0, v=2, city="rome")]
+    assert is_appended(table, table.upsert(pa.concat_tables(logged), options=options))
 
-    ours = table.to_arrow().sort_by("id").to_pylist()
-    assert [(row["v"], row["extra"]) for row in ours] == [(2.0, None), (2.5, "x")]
-    with pytest.raises(Exception, match="partial-update"):
-        hudi_snapshot(table.path)
-    table.upsert(trips("b", ts=3, fare=3.0, v=2.5, extra="x"), options={"holdfast.mor.max.logs": "0"})
-    assert seen(table) == {"a": 2.0, "b": 3.0}
+    commit = table.upsert(trips("b", ts=2, fare=3.0, v=2.5, extra="x"), options=options)
+
+    assert (commit.records_updated, commit.records_deleted, commit.files_written) == (1, 0, 3)
+    assert not logs_of(table, commit)
+    assert seen(table) == {"a": 2.0, "b": 3.0, "c": 2.0, "d": 2.0, "e": 1.0}
+    rows = {row["id"]: (row["v"], row["extra"]) for row in table.to_arrow().to_pylist()}
+    assert rows == {"a": (2.0, None), "b": (2.5, "x"), "c": (2.0, None), "d": (2.0, None), "e": (1.0, None)}
+    assert is_appended(table, table.upsert(trips("b", ts=3, v=1.0, extra="x"), options=options))
+
+
+@pytest.mark.parametrize("verb", ["insert_overwrite", "bulk_insert", "insert", "insert_overwrite_table"])
+def test_every_verb_that_changes_a_type_merges_what_log_files_it_leaves(table, verb):
+    table.insert(pa.concat_tables([trips("a", "b", v=1), trips("c", v=1, city="rome")]))
+    table.upsert(
+        pa.concat_tables([trips("a", ts=2, v=2), trips("c", ts=2, v=2, city="rome")]), options=APPENDS
+    )
+
+    getattr(table, verb)(trips("n", fare=4.0, v=0.5, extra="x"), options=APPENDS)
+
+    kept = {"bulk_insert": {"a", "b", "c"}, "insert": {"a", "b", "c"}, "insert_overwrite": {"c"}}
+    assert seen(table).keys() == {"n"} | kept.get(verb, set())
+    assert not table.verify().findings
 
 
 def test_nested_columns_are_stored_in_both_block_formats(tmp_path):

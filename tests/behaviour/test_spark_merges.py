@@ -207,6 +207,19 @@ def test_keys_that_spark_looks_for_are_found_under_log_files(spark, tmp_path, in
     assert twins.write("delete", gone, options).records_deleted == (2 if index == "GLOBAL_SIMPLE" else 1)
 
 
+def test_log_files_are_merged_by_spark_where_a_type_changes(spark, tmp_path):
+    twins = Twins(spark, tmp_path, table_type="MERGE_ON_READ")
+    narrow = pa.schema([*TRIPS, ("n", pa.int32())])
+    twins.begin(table_of([(f"k{n}", city, 1, 1.0, n) for n, city in enumerate(CITIES * 3)], narrow))
+    twins.begin(table_of([("k0", "berlin", 2, 2.0, 7), ("k1", "lima", 2, 2.0, 7)], narrow), APPENDS)
+    assert len(logs(twins.by_spark)) == 2
+
+    wide = pa.schema([*TRIPS, ("n", pa.int64()), ("extra", pa.string())])
+    commit = twins.write("upsert", table_of([("k2", "oslo", 2, 2.0, 2**40, "x")], wide), APPENDS)
+
+    assert (commit.records_updated, commit.files_written) == (1, 3)
+
+
 def logs(table):
     return [
         file for file in Path(table.path).rglob(".*.log.*") if file.is_file() and ".hoodie" not in file.parts

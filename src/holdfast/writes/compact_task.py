@@ -63,6 +63,22 @@ def _no_rows(schema: pa.Schema) -> Incoming:
     return Incoming(schema.empty_table(), pa.array([], pa.string()), np.zeros(0, dtype=np.bool_))
 
 
+def without_log_totals(stat: WriteStat) -> WriteStat:
+    """The statistics of the same file where a write rewrote it, which changed none of its records."""
+    return msgspec.structs.replace(
+        stat,
+        num_update_writes=0,
+        num_deletes=0,
+        total_log_records=0,
+        total_log_files_compacted=0,
+        total_log_size_compacted=0,
+        total_updated_records_compacted=0,
+        total_log_blocks=0,
+        total_corrupt_log_block=0,
+        total_rollback_blocks=0,
+    )
+
+
 def _with_log_totals(store: Store, stat: WriteStat, group: FileSlice, old: OldVersion) -> WriteStat:
     """The statistics of a new base file with what Hudi says there of the log files."""
     removes = np.zeros(0, dtype=np.bool_) if old.overlay is None else old.overlay.removes

@@ -61,8 +61,8 @@ class GroupWriter:
 
     def _takes_logs(self, group: FileSlice) -> bool:
         """Whether a log file may be added: none that the plan of a compaction would lack."""
-        is_kind = self.request.table.table_type is TableType.MERGE_ON_READ
-        return is_kind and in_partition(group.partition, group.file_id) not in self.request.compacting
+        request = self.request
+        return request.appends and in_partition(group.partition, group.file_id) not in request.compacting
 
     def rewrite(
         self, candidate: Candidate, incoming: Incoming, added: Positions, *, removes: bool

@@ -6,7 +6,7 @@ met in that pass, and the write is rolled back.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -22,8 +22,9 @@ from holdfast.table.opened import OpenTable
 from holdfast.table.pending import groups_to_compact
 from holdfast.table.properties_file import has_settings
 from holdfast.table.stable_read import read_stable
-from holdfast.table.view import View, has_logs, load_view
+from holdfast.table.view import View, each_slice, has_logs, load_view
 from holdfast.timeline.timeline import Timeline, load_timeline, read_completed
+from holdfast.writes.compact_task import CompactRequest, without_log_totals
 from holdfast.writes.layout import FileGroups, check_index, check_not_bucketed, file_groups
 from holdfast.writes.merge_task import MergeRequest
 from holdfast.writes.origin import NO_ORIGIN, Origin
@@ -138,6 +139,7 @@ def write_files(plan: WritePlan, table: OpenTable, instant: InstantTime) -> Comm
             covers=plan.partitions,
         )
     prepared = _prepare_for(plan, plan.rows, table, instant)
+    is_typed_anew = _changes_types(prepared.schema_before, prepared.schema)
     task = TaskRequest(
         instant=instant,
         action=plan.action,
@@ -145,18 +147,50 @@ def write_files(plan: WritePlan, table: OpenTable, instant: InstantTime) -> Comm
         table=table.settings,
         write=plan.settings,
         compacting=_groups_to_compact(table),
+        appends=table.settings.table_type is TableType.MERGE_ON_READ and not is_typed_anew,
     )
     request, groups = _route(plan.operation, table, task)
     if isinstance(request, MergeRequest):
         written = prepared.rows.merge(table, request)
     else:
         written = prepared.rows.write(table, request)
+    replaced = _file_ids_to_hide(plan.operation, groups, written)
+    if is_typed_anew and not task.appends:
+        written = _settle_logs(table, plan.rows, task, written, replaced or {})
     return CommitDraft(
         written=written,
         schema=_avro(table, prepared.schema),
         schema_before=None if prepared.schema_before is None else _avro(table, prepared.schema_before),
-        replaced=_file_ids_to_hide(plan.operation, groups, written),
+        replaced=replaced,
     )
+
+
+def _changes_types(before: pa.Schema | None, after: pa.Schema) -> bool:
+    """Whether columns that are there have other types from now on."""
+    return before is not None and any(after.field(field.name).type != field.type for field in before)
+
+
+def _settle_logs(
+    table: OpenTable, rows: Rows, task: TaskRequest, written: Written, replaced: Mapping[str, Sequence[str]]
+) -> Written:
+    """Rewrite the base files of all other file groups that have log files, whose columns have older types.
+
+    hudi-rs does not read a log file that has a column in another type than the
+    table, once it lacks a column, too.
+    """
+    if table.settings.table_type is not TableType.MERGE_ON_READ:
+        return written
+    view = _base(table, task.instant)
+    newest = _newest(table, view)
+    gone = {(partition, file_id) for partition, file_ids in replaced.items() for file_id in file_ids}
+    gone |= {(stat.partition_path or "", stat.file_id) for stat in written.stats}
+    slices = [each for each in each_slice(newest) if each.logs and (each.partition, each.file_id) not in gone]
+    if not slices:
+        return written
+    instants = view.log_instants(newest)
+    request = CompactRequest(task=task, slices=tuple(slices), log_instants=instants, attempt=0)
+    settled = rows.compactor().compact(table, request)
+    return replace(written, stats=[*written.stats, *map(without_log_totals, settled.stats)])
 
 
 def _groups_to_compact(table: OpenTable) -> frozenset[str]:
