@@ -22,6 +22,8 @@ from harness.log_writer import (
 from holdfast.errors import TableDamaged, UnsupportedTable
 from holdfast.format.compaction_plans import CompactionOperation, CompactionPlan, encode_compaction_plan
 from holdfast.format.log_blocks import BlockHeader, BlockType, LogBlock, encode_block
+from holdfast.format.rollbacks import RollbackMetadata, encode_rollback_metadata
+from holdfast.model.instant import InstantTime
 
 BASE = [(f"k{number}", 10, "base") for number in range(10)]
 
@@ -290,9 +292,12 @@ def test_logs_apply_by_their_numbers_not_their_names(table):
 
 def test_what_was_archived_counts_and_what_was_rolled_back_does_not(table):
     """Blocks older than the timeline are committed, but for those that a rollback names."""
-    first = str(int(table.base) - 10)
-    table.log(data_block(str(int(table.base) - 5), [("k1", 11, "archived")]), state=None)
-    assert first < table.base
+    archived, failed, rollback = (str(int(table.base) - number) for number in (30, 20, 10))
+    table.log(data_block(archived, [("k1", 11, "archived")]), state=None)
+    table.log(data_block(failed, [("k2", 11, "failed")]), state=None)
+    metadata = RollbackMetadata(InstantTime(rollback), 1, 0, (InstantTime(failed),), {})
+    record = table.folder / ".hoodie" / f"{rollback}.rollback"
+    record.write_bytes(encode_rollback_metadata(metadata))
 
     assert table.read() == changed(("k1", 11, "archived"))
 
