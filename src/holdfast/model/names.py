@@ -37,8 +37,11 @@ PARTITION_METAFILE = ".hoodie_partition_metadata"
 _INSTANT_FILE = re.compile(r"([0-9]+)\.([a-z]+)(?:\.(requested|inflight))?")
 _BASE_FILE = re.compile(r"([^_/]+)_([0-9]+-[0-9]+-[0-9]+)_([0-9]+)\.parquet")
 _LOG_FILE = re.compile(r"\.([^_/]+)_([0-9]+)\.log\.([0-9]+)(?:_([0-9]+-[0-9]+-[0-9]+))?(\.cdc)?")
-_LOG_TOKEN = re.compile(r"[0-9]+-([0-9]{8})-([0-9]{9})")
+_LOG_TOKEN = re.compile(r"[0-9]+-([0-9]{1,4})([0-9]{6})-([0-9]{9})")
+_CENTURY = "20"
 _DATE_DIGITS = 8
+_VERSIONS = 2000
+"""Hudi takes the parts of a token for numbers of 31 bits; this many versions fit before a date."""
 _ARCHIVE = re.compile(r"\.commits_\.archive\.([0-9]+)(?:_.*)?")
 _MARKER = re.compile(r"(.+)\.marker\.(CREATE|MERGE|APPEND)")
 
@@ -123,15 +126,20 @@ class LogFileName:
 
         The token spells the instant: two writes that see the same newest version
         never give one name to two files, and the name alone tells whose the file is.
+        It spells the version, too: Hudi 1.x gives the token of a slice's last log file
+        to the next one, which is then known as not of that write.
         """
-        token = f"{attempt}-{instant[:_DATE_DIGITS]}-{instant[_DATE_DIGITS:]}"
+        date = instant.removeprefix(_CENTURY)[: _DATE_DIGITS - len(_CENTURY)]
+        token = f"{attempt}-{version % _VERSIONS}{date}-{instant[_DATE_DIGITS:]}"
         return cls(file_id, base_instant, version, token)
 
     @property
     def written_by(self) -> InstantTime | None:
         """The write that made the file, if the name tells, as that of every file of ours does."""
         match = _LOG_TOKEN.fullmatch(self.write_token)
-        return InstantTime(match[1] + match[2]) if match else None
+        if match is None or int(match[1]) != self.version % _VERSIONS:
+            return None
+        return InstantTime(_CENTURY + match[2] + match[3])
 
     @property
     def order(self) -> tuple[int, str]:
