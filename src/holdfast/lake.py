@@ -21,6 +21,7 @@ from holdfast.model.reports import (
     CleanPlan,
     CleanReport,
     Commit,
+    Compaction,
     DropPlan,
     DropReport,
     RepairReport,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from holdfast.read.batches import Selection
     from holdfast.read.snapshot import Moment
     from holdfast.services.leases import Lease, LeaseStatus
+    from holdfast.writes.compaction import Compactor
     from holdfast.writes.rows import Rows
 
 
@@ -229,6 +231,7 @@ class Table:
         """The table as of now, or as of an instant, a moment or its ISO text.
 
         A moment that a write may still change is waited for, then `WriterActive`.
+        `read_optimized` leaves out what is only in the log files of a merge-on-read table.
         """
         from holdfast.engines.spark.reader import read_frame
         from holdfast.read.arrow_rows import select_schema
@@ -238,7 +241,7 @@ class Table:
         found = snapshot(self._opened, as_of=as_of, read_optimized=read_optimized)
         schema = select_schema(found.schema, columns=columns, meta_columns=meta_columns)
         columns_in_paths = path_columns(self._opened, found, schema)
-        return read_frame(spark, self._opened.store, found, schema, path_columns=columns_in_paths)
+        return read_frame(spark, self._opened, found, schema, path_columns=columns_in_paths)
 
     def to_arrow(
         self,
@@ -281,7 +284,7 @@ class Table:
         _check_package("polars")
         import polars
 
-        return polars.from_arrow(self._select(**selected).read())
+        return polars.DataFrame(self._select(**selected).read())
 
     def to_duckdb(self, connection: DuckDBPyConnection, **selected: Unpack[_Selected]) -> DuckDBPyRelation:
         """As `to_arrow`, as a relation of that connection.
@@ -316,7 +319,7 @@ class Table:
         found = changes(self._opened, since=since, until=until)
         schema = change_schema(found.snapshot.schema, columns=None, meta_columns=meta_columns)
         columns_in_paths = path_columns(self._opened, found.snapshot, schema)
-        return read_changes_frame(spark, self._opened.store, found, schema, path_columns=columns_in_paths)
+        return read_changes_frame(spark, self._opened, found, schema, path_columns=columns_in_paths)
 
     def changes_to_arrow(
         self,
@@ -333,12 +336,16 @@ class Table:
         schema = change_schema(found.snapshot.schema, columns=columns, meta_columns=meta_columns)
         return read_changes(self._opened.store, found, schema)
 
-    def files(self, as_of: Moment | None = None) -> list[str]:
-        """The base files a snapshot consists of, each as a path any reader can open."""
+    def files(self, as_of: Moment | None = None, *, read_optimized: bool = False) -> list[str]:
+        """The files a snapshot consists of, each as a path any reader can open.
+
+        Of a merge-on-read table each base file is followed by the log files of
+        its slice, in the order in which they apply; `read_optimized` leaves these out.
+        """
         from holdfast.read.snapshot import snapshot, uris
 
-        found = snapshot(self._opened, as_of=as_of, read_optimized=True)
-        return uris(self._opened.store, found.paths)
+        found = snapshot(self._opened, as_of=as_of, read_optimized=read_optimized)
+        return uris(self._opened.store, found.files)
 
     def schema(self) -> pa.Schema | None:
         """The data columns; None before the first write of a table without a schema."""
@@ -471,6 +478,49 @@ class Table:
 
         return archive_instants(self._opened, WriteSettings.from_options(options))
 
+    def schedule_compaction(self, options: Mapping[str, str] | None = None) -> str | None:
+        """Plan a compaction of a merge-on-read table; its instant, or None if there are no log files.
+
+        Until it is carried out by `compact`, writes rewrite the base files that
+        it is about. `WriterActive` while another write is undecided.
+        """
+        from holdfast.config.write import WriteSettings
+        from holdfast.writes.compaction import schedule_compaction
+
+        return schedule_compaction(self._opened, WriteSettings.from_options(options))
+
+    def compact(
+        self,
+        spark: SparkSession | None = None,
+        instant: Moment | None = None,
+        *,
+        options: Mapping[str, str] | None = None,
+    ) -> Commit | None:
+        """Make base files of the slices with log files; on Spark, or without a session in this process.
+
+        Carries out the planned compaction of `instant`, by default the oldest,
+        or plans one. None if there is nothing to compact.
+        """
+        from holdfast.config.write import WriteSettings
+        from holdfast.services.targets import exact_instant
+        from holdfast.writes.compaction import compact
+
+        planned = None if instant is None else exact_instant(self._opened, instant)
+        return compact(self._opened, WriteSettings.from_options(options), _compactor(spark), planned)
+
+    def unschedule_compaction(self, instant: Moment) -> None:
+        """Take a planned compaction away. `Refused` if rows were written that rely on it."""
+        from holdfast.services.targets import exact_instant
+        from holdfast.writes.compaction import unschedule_compaction
+
+        unschedule_compaction(self._opened, exact_instant(self._opened, instant))
+
+    def compactions(self) -> list[Compaction]:
+        """The compactions on the timeline, oldest first: pending ones, and those that are done."""
+        from holdfast.read.compactions import compactions
+
+        return compactions(self._opened)
+
     def pushes(self) -> list[Push]:
         """What was pushed from this table to the push service, oldest first."""
         from holdfast.services.pushes import pushes
@@ -483,11 +533,15 @@ class Table:
 
         return heartbeats(self._opened)
 
-    def verify(self) -> VerifyReport:
-        """Look for what does not belong together, each finding with its remedy. Changes nothing."""
+    def verify(self, as_reader: str | None = None) -> VerifyReport:
+        """Look for what does not belong together, each finding with its remedy. Changes nothing.
+
+        With `as_reader`, such as `hudi-1.2`, `hudi-0.15` or `hudi-rs`, also for
+        rows that this reader of a merge-on-read table would see otherwise.
+        """
         from holdfast.services.verify.verify import verify
 
-        return verify(self._opened)
+        return verify(self._opened, as_reader)
 
     def repair(self, report: VerifyReport) -> RepairReport:
         """Finish what was decided, and move what nothing refers to into quarantine."""
@@ -572,6 +626,16 @@ def _rows(rows: DataFrame | ArrowStream) -> Rows:
 def _check_package(name: str) -> None:
     if find_spec(name) is None:
         raise InvalidRequest("a package is not installed", package=name, hint=f"pip install {name}")
+
+
+def _compactor(spark: SparkSession | None) -> Compactor:
+    if spark is None:
+        from holdfast.engines.arrow.compaction import ArrowCompactor
+
+        return ArrowCompactor()
+    from holdfast.engines.spark.compaction import SparkCompactor
+
+    return SparkCompactor(spark)
 
 
 def _names(names: str | Sequence[str] | None) -> tuple[str, ...]:

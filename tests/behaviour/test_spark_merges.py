@@ -61,6 +61,7 @@ ROUTES = {
     "by bucket": BUCKETS,
 }
 MOVING = {INDEX: "GLOBAL_SIMPLE"}
+APPENDS = {"holdfast.mor.max.log.ratio": "1000", "holdfast.mor.max.logs": "100"}
 COUNTS = ("operation", "action", "records_inserted", "records_updated", "records_deleted", "partitions")
 
 
@@ -158,6 +159,71 @@ def test_a_table_written_by_spark_is_the_one_written_without_it(spark, tmp_path,
     twins.write("insert_overwrite_table", trips(chance, 10), options | {COMBINES: "true"})
     read = [tuple(row) for row in twins.by_spark.read(spark).collect()]
     assert sorted(read) == sorted(tuple(row.values()) for row in twins.by_arrow.to_arrow().to_pylist())
+
+
+@pytest.mark.parametrize("options", INDEXES.values(), ids=INDEXES)
+def test_a_merge_on_read_table_written_by_spark_is_the_one_written_without_it(spark, tmp_path, options):
+    chance = random.Random(8)
+    twins = Twins(spark, tmp_path, table_type="MERGE_ON_READ")
+    options = options | APPENDS
+    twins.begin(table_of([(f"k{n:03}", city, 5, 1.0) for n, city in enumerate(CITIES * 10)]), options)
+
+    for times in ((1, 9), (6, 12), (3, 9)):
+        rows = [
+            (f"k{n:03}", CITIES[n % 3], chance.randint(*times), n / 8) for n in chance.sample(range(30), 8)
+        ]
+        twins.write("upsert", table_of(rows), options)
+        assert twins.write("delete", table_of(rows[:3]).select(["id", "city"]), options).records_deleted > 0
+    assert logs(twins.by_spark)
+    twins.write("upsert", trips(chance, 20), options)
+    twins.write("insert_overwrite", table_of([("o1", "oslo", 1, 1.0), ("o2", "oslo", 2, 2.0)]), options)
+    read = [tuple(row) for row in twins.by_spark.read(spark).collect()]
+    assert sorted(read) == sorted(tuple(row.values()) for row in twins.by_arrow.to_arrow().to_pylist())
+
+
+@pytest.mark.parametrize("index", ["SIMPLE", "BLOOM", "GLOBAL_SIMPLE"])
+def test_keys_that_spark_looks_for_are_found_under_log_files(spark, tmp_path, index):
+    """The newest of a key is in a log file, which decides on what is older, gone or moves."""
+    twins = Twins(spark, tmp_path, table_type="MERGE_ON_READ")
+    made_of_many(twins, 4, 50)
+    options = {INDEX: index, MAX_FILE: "2048", **APPENDS}
+    logged = [("lima-0-001", "lima", 20, 2.0), ("lima-1-002", "lima", 20, 2.0)]
+    gone = table_of([("lima-2-003", "lima", 10, 1.0), ("lima-3-004", "lima", 10, 1.0)]).select(["id", "city"])
+    for table in (twins.by_spark, twins.by_arrow):
+        table.upsert(table_of(logged), options=APPENDS)
+        table.delete(gone, options=APPENDS)
+    assert len(logs(twins.by_spark)) == 4
+
+    rows = [
+        *[("lima-0-001", "lima", 15, 9.0), ("lima-1-002", "lima", 21, 3.0), ("lima-2-003", "lima", 1, 3.0)],
+        *[("lima-0-005", "lima", 11, 3.0), ("lima-1-002", "oslo", 19, 9.0), ("lima-3-004", "oslo", 1, 3.0)],
+    ]
+    if index == "GLOBAL_SIMPLE":
+        rows = [row for row in rows if row[:2] != ("lima-1-002", "lima")]
+    commit = twins.write("upsert", table_of(rows), options)
+    updated, inserted = (1, 2) if index == "GLOBAL_SIMPLE" else (2, 3)
+    assert (commit.records_updated, commit.records_inserted) == (updated, inserted)
+    # A key is one record wherever it is, if the index is global.
+    assert twins.write("delete", gone, options).records_deleted == (2 if index == "GLOBAL_SIMPLE" else 1)
+
+
+def test_log_files_are_merged_by_spark_where_a_type_changes(spark, tmp_path):
+    twins = Twins(spark, tmp_path, table_type="MERGE_ON_READ")
+    narrow = pa.schema([*TRIPS, ("n", pa.int32())])
+    twins.begin(table_of([(f"k{n}", city, 1, 1.0, n) for n, city in enumerate(CITIES * 3)], narrow))
+    twins.begin(table_of([("k0", "berlin", 2, 2.0, 7), ("k1", "lima", 2, 2.0, 7)], narrow), APPENDS)
+    assert len(logs(twins.by_spark)) == 2
+
+    wide = pa.schema([*TRIPS, ("n", pa.int64()), ("extra", pa.string())])
+    commit = twins.write("upsert", table_of([("k2", "oslo", 2, 2.0, 2**40, "x")], wide), APPENDS)
+
+    assert (commit.records_updated, commit.files_written) == (1, 3)
+
+
+def logs(table):
+    return [
+        file for file in Path(table.path).rglob(".*.log.*") if file.is_file() and ".hoodie" not in file.parts
+    ]
 
 
 @pytest.mark.parametrize("options", INDEXES.values(), ids=INDEXES)

@@ -6,8 +6,8 @@ from harness.faults import StoreWrapper
 from harness.world import memory_world, rows
 from holdfast.config.write import WriteSettings
 from holdfast.model.instant import Action
+from holdfast.services.rollback.doomed_files import plan_rollback
 from holdfast.services.rollback.failed_writes import FailedWrite
-from holdfast.services.rollback.rollback import plan_rollback
 from holdfast.timeline.timeline import load_timeline
 
 CHECKPOINT_AFTER = 5

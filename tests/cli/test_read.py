@@ -213,15 +213,21 @@ def test_a_failing_read_leaves_the_old_file_alone(run, table, truncated, tmp_pat
     assert sorted(file.name for file in tmp_path.iterdir()) == ["rows.parquet", "trips"]
 
 
-def test_a_merge_on_read_table_is_read_by_its_base_files_when_asked(run, hudi_fixture):
+def test_a_merge_on_read_table_is_read_with_its_log_files_or_by_its_base_files_alone(run, hudi_fixture):
     path = hudi_fixture("mor_parquet_v6_nonpartitioned")
 
-    refused = run("read", path, "--json")
-    document = json.loads(run("read", path, "--json", "--read-optimized").stdout)
+    merged = json.loads(run("read", path, "--json").stdout)
+    optimized = json.loads(run("read", path, "--json", "--read-optimized").stdout)
 
-    assert refused.exit_code == 2
-    assert "merge-on-read" in refused.stderr
-    assert document["rows"]
+    expected = {row["id"]: row["isActive"] for row in hudi_fixture.expected(path.name)["snapshot"]}
+    assert {row["id"]: row["isActive"] for row in merged["rows"]} == expected
+    assert len(optimized["rows"]) == len(expected)
+    assert optimized["rows"] != merged["rows"]
+    shown = json.loads(run("fsview", path, "--json").stdout)["file_slices"]
+    (logged,) = [one for one in shown if one["delta_files"]]
+    (log,) = logged["delta_files"]
+    assert logged["total_delta_size"] == (path / log).stat().st_size
+    assert log in run("fsview", path).stdout.replace("\n", "")
 
 
 def test_rows_that_changed_since_an_instant_come_with_their_commit(run, table, times):

@@ -1,6 +1,6 @@
 import pytest
 
-from holdfast.config.choices import FailedWritesPolicy
+from holdfast.config.choices import CompactionStrategy, FailedWritesPolicy
 from holdfast.config.option import Area
 from holdfast.config.option_table import options_of
 from holdfast.config.table import new_table_settings
@@ -22,6 +22,18 @@ def test_every_spelling_of_a_supported_option_is_accepted():
         "bucket_count": "8",
         "bucket_fields": "Id",
         "combines_inserts": "true",
+        "log_ratio_max": "0.5",
+        "logs_max": "7",
+        "log_block_format": "avro",
+        "compacts_inline": "true",
+        "schedules_inline": "true",
+        "compaction_trigger": "num_or_time",
+        "compaction_commits": "3",
+        "compaction_seconds": "60",
+        "compaction_strategy": CompactionStrategy.ALL,
+        "compaction_io_mb": "100",
+        "compaction_log_bytes_least": "1000",
+        "compaction_logs_least": "2",
         "fills_missing_columns": "true",
         "parallelism": "3",
         "heartbeat_interval_ms": "5000",
@@ -65,6 +77,9 @@ def test_the_newer_spelling_wins():
         ({"hoodie.parquet.max.file.size": "1"}, "at least 1024"),
         ({"hoodie.parquet.compression.codec": "rar"}, "zstd"),
         ({"hoodie.client.heartbeat.interval_in_ms": "10"}, "at least 1000"),
+        ({"holdfast.mor.max.log.ratio": "-0.1"}, "at least 0"),
+        ({"holdfast.mor.max.log.ratio": "nan"}, "at least 0"),
+        ({"hoodie.logfile.data.block.format": "hfile"}, "parquet, avro"),
         ({"hoodie.write.concurrency.mode": "non_blocking_concurrency_control"}, "SINGLE_WRITER"),
         ({"hoodie.clean.failed.writes.policy": "sometimes"}, "EAGER, LAZY, NEVER"),
         (
@@ -171,7 +186,6 @@ def test_the_key_generator_follows_from_keys_and_partitions(record_key, partitio
         ("hoodie.populate.meta.fields", "false"),
         ("hoodie.datasource.write.drop.partition.columns", "true"),
         ("hoodie.table.keygenerator.class", "org.apache.hudi.keygen.TimestampBasedKeyGenerator"),
-        ("hoodie.table.type", "MERGE_ON_READ"),
         ("hoodie.table.recordkey.fields", ""),
     ],
 )

@@ -18,6 +18,7 @@ from harness.world import Row, World, memory_world, table_of
 from holdfast.config.choices import CleanPolicy, ConcurrencyMode, FailedWritesPolicy, IndexType
 from holdfast.config.cleaning import CleanSettings
 from holdfast.config.write import WriteSettings
+from holdfast.engines.arrow.compaction import ArrowCompactor
 from holdfast.errors import SnapshotExpired, TableExists
 from holdfast.model.instant import Action, InstantTime
 from holdfast.services.archive.archive import archive_instants
@@ -26,10 +27,11 @@ from holdfast.services.rollback.rollback import recover
 from holdfast.services.rollback.undo import undo
 from holdfast.services.savepoints import create_savepoint, delete_savepoint
 from holdfast.table.archive import read_archive
-from holdfast.table.pending import pending_restore
+from holdfast.table.pending import pending_compactions, pending_restore
 from holdfast.table.properties_file import change_settings, has_settings
 from holdfast.table.stable_read import timeline_and_ledger
 from holdfast.timeline.timeline import load_timeline
+from holdfast.writes.compaction import compact, schedule_compaction, unschedule_compaction
 
 Rows = frozenset[Row]
 Act = Callable[[World], object]
@@ -519,6 +521,122 @@ INGESTING = (
     Operation("undo of an ingest", _undo, Start(_after(INGEST.run), OLD | NEW, OLD | NEW, OLD), OLD),
 )
 
+_LOGGING = WriteSettings(log_ratio_max=1000.0)
+_ONE_LOG = WriteSettings(log_ratio_max=1000.0, logs_max=1)
+_LOGGED = frozenset({("old1", "paris", 10.0), ("old2", "rome", 20.0)})
+LOG_UPSERT = Write(_rows_written("upsert", _LOGGED, _LOGGING), _upserted(_LOGGED))
+LOG_DELETE = Write(
+    _rows_written("delete", frozenset({("old1", "paris", 0.0), ("never", "rome", 0.0)}), _LOGGING),
+    lambda table: _without(table, "old1"),
+)
+# What comes back goes where it was, over a log file that took it away.
+LOG_RETURN = Write(_rows_written("upsert", _LOGGED, _LOGGING), _upserted(_LOGGED))
+REWRITE = Write(_rows_written("upsert", _LOGGED, _ONE_LOG), _upserted(_LOGGED))
+
+
+def _merge_on_read() -> World:
+    world = memory_world()
+    world.create(table_type="MERGE_ON_READ")
+    _rows_written("insert", OLD)(world)
+    return world
+
+
+_FIRST_LOGGED = _one("old1", "paris") | _one("old2", "rome")
+_with_logs = _after(_rows_written("upsert", _FIRST_LOGGED, _LOGGING), start=_merge_on_read)
+_WITH_LOGS = _upserted(_FIRST_LOGGED)(OLD)
+MERGED_ON_READ = Start(_merge_on_read, OLD, OLD)
+LOGS = Start(_with_logs, _WITH_LOGS, _WITH_LOGS, OLD)
+_deleted = _after(LOG_DELETE.run, start=_with_logs)
+_DELETED = LOG_DELETE.effect(_WITH_LOGS)
+DELETED_LOGS = Start(_deleted, _DELETED, _DELETED, OLD)
+_dead_log = _dead(LOG_UPSERT.run, last="upload", start=_with_logs)
+DEAD_LOG = Start(_dead_log, _WITH_LOGS, _WITH_LOGS, OLD)
+UNPUBLISHED_LOG = Start(
+    _dead(LOG_UPSERT.run, last="ledger", start=_with_logs), _WITH_LOGS, LOG_UPSERT.effect(_WITH_LOGS), OLD
+)
+REWRITTEN_LOGS = Start(
+    _after(REWRITE.run, start=_with_logs), REWRITE.effect(_WITH_LOGS), REWRITE.effect(_WITH_LOGS), OLD
+)
+
+LOGGING = (
+    _operation("upsert into log files", LOG_UPSERT, MERGED_ON_READ),
+    _operation("upsert into further log files", LOG_UPSERT, LOGS),
+    _operation("delete into log files", LOG_DELETE, LOGS),
+    _operation("upsert of what log files took away", LOG_RETURN, DELETED_LOGS),
+    _operation("upsert that rewrites base files with log files", REWRITE, LOGS),
+    _operation("insert beside log files", INSERT, LOGS),
+    _operation("overwrite a partition with log files", OVERWRITE, LOGS),
+    _operation("delete a partition with log files", DELETE_PARTITION, LOGS),
+    _operation("upsert into log files after a dead one", LOG_UPSERT, DEAD_LOG),
+    _operation("upsert into log files after an unpublished one", LOG_UPSERT, UNPUBLISHED_LOG),
+    _rollback("roll back a dead log file", DEAD_LOG),
+    Operation("undo a log file", _undo, LOGS, OLD),
+    Operation("undo an unpublished log file", _undo, UNPUBLISHED_LOG, _WITH_LOGS),
+    Operation("undo a rewrite of log files", _undo, REWRITTEN_LOGS, _WITH_LOGS),
+    Operation("restore into a slice", _restore, DELETED_LOGS, OLD, frozenset({_WITH_LOGS})),
+)
+
+
+def _compact(world: World) -> object:
+    return compact(world.open(), _LOGGING, ArrowCompactor())
+
+
+def _schedule(world: World) -> object:
+    return schedule_compaction(world.open(), _LOGGING)
+
+
+def _unschedule(world: World) -> object:
+    ((planned, _),) = pending_compactions(world.store, load_timeline(world.store))
+    return unschedule_compaction(world.open(), planned.time)
+
+
+def _compact_and_clean(world: World) -> object:
+    return _compact(world), _clean_versions(world)
+
+
+_planned = _after(_schedule, start=_with_logs)
+_compacted = _after(_compact, start=_with_logs)
+PLANNED = Start(_planned, _WITH_LOGS, _WITH_LOGS, OLD)
+COMPACTED = Start(_compacted, _WITH_LOGS, _WITH_LOGS, OLD)
+PLANNED_AND_REWRITTEN = Start(
+    _after(LOG_UPSERT.run, start=_planned), LOG_UPSERT.effect(_WITH_LOGS), LOG_UPSERT.effect(_WITH_LOGS), OLD
+)
+DEAD_COMPACTION = Start(_dead(_compact, last="upload", start=_with_logs), _WITH_LOGS, _WITH_LOGS, OLD)
+DEAD_PLANNED = Start(_dead(_compact, last="upload", start=_planned), _WITH_LOGS, _WITH_LOGS, OLD)
+UNPUBLISHED_COMPACTION = Start(_dead(_compact, last="ledger", start=_with_logs), _WITH_LOGS, _WITH_LOGS, OLD)
+LOGS_ON_COMPACTED = Start(
+    _after(LOG_UPSERT.run, start=_compacted),
+    LOG_UPSERT.effect(_WITH_LOGS),
+    LOG_UPSERT.effect(_WITH_LOGS),
+    OLD,
+)
+
+COMPACTING = (
+    Operation("compact", _compact, LOGS, _WITH_LOGS),
+    Operation("compact what log files took away", _compact, DELETED_LOGS, _DELETED),
+    Operation("plan a compaction", _schedule, LOGS, _WITH_LOGS),
+    Operation("compact what is planned", _compact, PLANNED, _WITH_LOGS),
+    Operation("take a planned compaction away", _unschedule, PLANNED, _WITH_LOGS),
+    Operation(
+        "compact what was rewritten meanwhile", _compact, PLANNED_AND_REWRITTEN, PLANNED_AND_REWRITTEN.seen
+    ),
+    Operation("compact after a dead compaction", _compact, DEAD_COMPACTION, _WITH_LOGS),
+    Operation("compact after a dead one that was planned", _compact, DEAD_PLANNED, _WITH_LOGS),
+    Operation("compact and clean", _compact_and_clean, LOGS, _WITH_LOGS),
+    _operation("upsert beside a planned compaction", LOG_UPSERT, PLANNED),
+    _operation("upsert after a dead compaction", LOG_UPSERT, DEAD_COMPACTION),
+    _operation("upsert after a dead one that was planned", LOG_UPSERT, DEAD_PLANNED),
+    _operation("upsert after an unpublished compaction", LOG_UPSERT, UNPUBLISHED_COMPACTION),
+    _operation("upsert into log files of a compacted slice", LOG_UPSERT, COMPACTED),
+    _rollback("roll back a dead compaction", DEAD_COMPACTION),
+    _rollback("end a dead compaction that was planned", DEAD_PLANNED),
+    Operation("undo a compaction", _undo, COMPACTED, _WITH_LOGS),
+    Operation("undo an unpublished compaction", _undo, UNPUBLISHED_COMPACTION, _WITH_LOGS),
+    Operation("undo a log file of a compacted slice", _undo, LOGS_ON_COMPACTED, _WITH_LOGS),
+    Operation("restore past a compaction", _restore, LOGS_ON_COMPACTED, OLD, frozenset({_WITH_LOGS})),
+    Operation("restore past a planned compaction", _restore, PLANNED, OLD),
+)
+
 _NUMBERED = WriteSettings(application="nightly", batch_number=7)
 _numbered_insert = _rows_written("insert", NEW, _NUMBERED)
 NUMBERED_INSERT = Write(lambda world: (_numbered_insert(world), _numbered_insert(world)), INSERT.effect)
@@ -540,6 +658,8 @@ OPERATIONS = (
     *SAVEPOINTS_ARCHIVED,
     *INGESTING,
     *REPEATING,
+    *LOGGING,
+    *COMPACTING,
 )
 
 

@@ -22,6 +22,7 @@ from harness.world import World, memory_world, rows
 from holdfast.config.choices import Operation
 from holdfast.config.write import WriteSettings
 from holdfast.errors import HoldfastError
+from holdfast.files.merge import open_old_version
 from holdfast.jobs import ingested
 from holdfast.model.instant import Action, State
 from holdfast.model.names import (
@@ -32,19 +33,21 @@ from holdfast.model.names import (
     heartbeat_path,
     instant_file,
 )
-from holdfast.services import drop, savepoints
+from holdfast.services import drop, savepoints, sweep
 from holdfast.services.archive import archive
 from holdfast.services.clean import clean
-from holdfast.services.rollback import rollback, undo
+from holdfast.services.rollback import doomed_files, rollback, undo
+from holdfast.services.rollback.record import Removed
 from holdfast.services.rollback.rollback import Recovery
 from holdfast.table import markers, opened, publish, settled, view
+from holdfast.table.log_files import SharedFiles, files_of_write
 from holdfast.table.properties_file import show_settings
 from holdfast.table.publish import checkpoint_if_due
 from holdfast.table.undone import Undone
 from holdfast.table.view import load_view
 from holdfast.timeline.ledger import Aborted, Ledger
 from holdfast.timeline.timeline import Timeline, load_timeline
-from holdfast.writes import commit, merge_task, operations, plan, task, transaction
+from holdfast.writes import commit, compact_task, new_versions, operations, plan, task, transaction
 from holdfast.writes.validation import Validation, refuse_if_fenced
 from interleavings.scenarios import CREATING, INGESTING, MANY_WRITERS, NAMING, REPEATING, SCENARIOS
 
@@ -99,7 +102,7 @@ def test_an_instant_published_before_it_is_decided_is_found(monkeypatch):
 
     def publishing(table, plan, instant, draft):
         payload = build(table, plan, instant, draft)
-        table.store.create(instant_file(instant, plan.operation.action, State.COMPLETED), payload)
+        table.store.create(instant_file(instant, plan.action, State.COMPLETED), payload)
         return payload
 
     monkeypatch.setattr(transaction, "build_payload", publishing)
@@ -127,12 +130,13 @@ def test_instant_files_deleted_first_and_without_a_stored_plan_are_found(monkeyp
     def unstored(table, write, aborted):
         return rollback.plan_rollback(table, write)
 
-    def instant_first(table, write, doomed, *, is_revoked):
+    def instant_first(table, write, aborted, doomed):
         for state in (State.INFLIGHT, State.REQUESTED):
             table.store.delete(instant_file(write.time, write.action, state))
         markers.delete_markers(table.store, write.time)
-        table.store.delete_all(doomed)
+        table.store.delete_all(doomed.files)
         table.store.delete(heartbeat_path(write.time))
+        return Removed(doomed.files)
 
     monkeypatch.setattr(rollback, "_ensure_plan", unstored)
     monkeypatch.setattr(rollback, "_execute", instant_first)
@@ -160,7 +164,7 @@ def test_a_recovery_that_never_rolls_back_is_found(monkeypatch):
     assert matrix_finds_it()
 
 
-@pytest.mark.parametrize(("module", "operation"), [(task, "bulk insert"), (merge_task, "upsert")])
+@pytest.mark.parametrize(("module", "operation"), [(task, "bulk insert"), (new_versions, "upsert")])
 def test_a_file_written_before_its_marker_is_found(monkeypatch, module, operation):
     withdraw = module.withdraw_if_late
 
@@ -218,13 +222,13 @@ def test_markers_deleted_without_a_second_look_are_found(monkeypatch):
 
 
 def test_a_rollback_that_forgets_files_marked_after_its_plan_is_found(monkeypatch):
-    monkeypatch.setattr(rollback, "surplus_files", lambda table, time, *, committed: ())
+    monkeypatch.setattr(rollback, "files_of_markers", lambda table, time, *, committed: SharedFiles(()))
 
     assert late_attempt_finds_it(before="rollback.inflight", fails=True)
 
 
 def test_a_task_that_keeps_a_late_file_is_found(monkeypatch):
-    for module in (task, merge_task):
+    for module in (task, new_versions):
         monkeypatch.setattr(module, "withdraw_if_late", lambda *_: None)
 
     assert explorer_finds_it()
@@ -249,7 +253,7 @@ def test_a_new_version_that_bears_the_name_of_an_older_instant_is_found(monkeypa
     def named_before(file_id, write_token, _):
         return BaseFileName(file_id, write_token, str(next(older)))
 
-    monkeypatch.setattr(merge_task, "BaseFileName", named_before)
+    monkeypatch.setattr(new_versions, "BaseFileName", named_before)
 
     assert matrix_finds_it("upsert")
 
@@ -268,9 +272,10 @@ def test_replaced_file_groups_of_another_snapshot_are_found(monkeypatch):
 def test_a_rollback_that_deletes_every_version_of_a_file_group_is_found(monkeypatch):
     def versions(table, time, *, committed):
         groups = {marker.data_path.partition("_")[0] for marker in markers.read_markers(table.store, time)}
-        return [p for p in table.store.paths("", without=META_FOLDER) if p.partition("_")[0] in groups]
+        paths = table.store.paths("", without=META_FOLDER)
+        return SharedFiles(tuple(p for p in paths if p.partition("_")[0] in groups))
 
-    monkeypatch.setattr(rollback, "surplus_files", versions)
+    monkeypatch.setattr(rollback, "files_of_markers", versions)
 
     assert matrix_finds_it("upsert")
 
@@ -542,3 +547,30 @@ def test_plans_that_are_swept_although_they_may_be_decided_on_are_found(monkeypa
 
     with pytest.raises(AssertionError, match="swept"):
         sweep_between_a_plan_and_its_decision()
+
+
+def test_a_compaction_that_leaves_log_files_out_is_found(monkeypatch):
+    # hudi 10803, 7969: rows were gone after a compaction.
+    def base_alone(store, group, _):
+        return open_old_version(store, group.path)
+
+    monkeypatch.setattr(compact_task, "open_group", base_alone)
+
+    assert matrix_finds_it("compact")
+
+
+def test_a_rollback_that_leaves_log_files_is_found(monkeypatch):
+    def base_files(store, named, time):
+        found = files_of_write(store, named, time)
+        return SharedFiles(tuple(path for path in found.own if ".log." not in path), found.shared)
+
+    for module in (doomed_files, rollback, sweep):
+        monkeypatch.setattr(module, "files_of_write", base_files)
+
+    assert matrix_finds_it("roll back a dead log file")
+
+
+def test_an_undo_of_a_compaction_that_leaves_its_plan_is_found(monkeypatch):
+    monkeypatch.setattr(rollback, "forget_plan", lambda *_: None)
+
+    assert matrix_finds_it("undo a compaction")

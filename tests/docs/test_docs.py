@@ -21,6 +21,8 @@ PAGES = [
     "docs/going-back.md",
     "docs/many-writers.md",
     "docs/cleaning.md",
+    "docs/compaction.md",
+    "docs/merge-on-read.md",
     "docs/pipelines.md",
     "docs/gates.md",
 ]

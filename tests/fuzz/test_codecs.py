@@ -11,9 +11,11 @@ import pytest
 
 from fuzz.inputs import changed, how_many
 from harness.damage import rich_table
-from holdfast.errors import HoldfastError, InvalidRequest, TableDamaged
+from harness.log_writer import data_block, delete_block
+from holdfast.errors import HoldfastError, InvalidRequest, TableDamaged, UnsupportedTable
 from holdfast.format.archive import decode_archive
 from holdfast.format.avro import decode_container
+from holdfast.format.avro_columns import decode_avro_rows
 from holdfast.format.cleans import decode_clean_metadata, decode_clean_plan
 from holdfast.format.commits import (
     decode_commit,
@@ -24,9 +26,10 @@ from holdfast.format.commits import (
     decode_written_files,
 )
 from holdfast.format.compaction_plans import CompactionPlan, decode_compaction_plan, encode_compaction_plan
+from holdfast.format.delete_blocks import decode_deletes
 from holdfast.format.ledger_entries import decode_checkpoint, decode_entry
 from holdfast.format.lineage import lineage_of, lineage_record
-from holdfast.format.log_blocks import decode_blocks
+from holdfast.format.log_blocks import BlockHeader, decode_blocks, encode_block
 from holdfast.format.malformed import Malformed
 from holdfast.format.parquet_footer import decode_footer
 from holdfast.format.partition_metafile import decode_partition_metafile
@@ -135,6 +138,28 @@ def test_timeline_files(files, tally):
         lambda content: [*decode_archive(content, dt.UTC).files, *decode_blocks(content)],
         changed(archives, how_many(2000), "archives"),
         (Malformed,),
+    )
+
+
+def test_log_files(tally):
+    """What decodes the blocks of log files meets wrong bytes that the frame around them let pass."""
+    rows = [(f"k{number}", number, "x" * number) for number in range(8)]
+    avro = data_block("20260101000000000", rows, is_avro=True)
+    text = avro.header[BlockHeader.SCHEMA].decode()
+    deletes = delete_block("20260101000000000", {"a": 1, "b": None})
+    whole = encode_block(avro) + encode_block(deletes)
+    tally.feed("logs", lambda c: list(decode_blocks(c)), changed([whole], how_many(2000), "logs"), ())
+    tally.feed(
+        "logs",
+        lambda content: decode_avro_rows(content, text, ("id", "ts", "value")),
+        changed([avro.content], how_many(2000), "avro rows"),
+        (Malformed, pa.ArrowInvalid),
+    )
+    tally.feed(
+        "logs",
+        lambda content: decode_deletes(content, pa.int64()),
+        changed([deletes.content], how_many(2000), "deletes"),
+        (Malformed, UnsupportedTable),
     )
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from harness.faults import StoreWrapper
+from holdfast.engines.arrow.rows import ArrowRows
 from holdfast.storage.store import Store
 from holdfast.writes.gather import BUNDLE
 from holdfast.writes.merge_task import merge_rows
@@ -34,6 +35,9 @@ class AttemptedRows:
         bundle = pa.array(np.zeros(self.table.num_rows, dtype=np.int64))
         batches = self.table.append_column(BUNDLE, bundle).to_batches()
         return self._run(table.store, lambda store, attempt: merge_rows(store, request, attempt, batches))
+
+    def compactor(self):
+        return ArrowRows(self.table).compactor()
 
     def cancel(self):
         """A test's task is over before anybody could cancel it."""

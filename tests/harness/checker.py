@@ -10,13 +10,14 @@ from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
+from msgspec import UNSET
 
 from harness.faults import RememberingStore
 from harness.world import Row, row_list
 from holdfast.files.partition_column import partition_column
 from holdfast.format.cleans import decode_clean_plan
 from holdfast.format.commits import NO_PREVIOUS_COMMIT, decode_commit
-from holdfast.format.ledger_entries import EntryKind, decode_checkpoint, decode_entry
+from holdfast.format.ledger_entries import Entry, EntryKind, decode_checkpoint, decode_entry
 from holdfast.format.restores import decode_restore_metadata
 from holdfast.format.rollbacks import decode_rollback_metadata
 from holdfast.format.savepoints import decode_savepoint
@@ -88,9 +89,16 @@ def whole_ledger(store: Store) -> LedgerState:
         if (entry.slot, entry.previous) != (state.slot + 1, state.digest):
             raise Violation(f"the ledger breaks off at {path}")
         if entry.kind is EntryKind.BEGIN and state.newest is not None and entry.instant <= state.newest:
-            raise Violation(f"I8: {entry.instant} begins after {state.newest}")
+            _check_begun_again(entry, state)
         state = state.after(entry, digest)
     return state
+
+
+def _check_begun_again(entry: Entry, state: LedgerState) -> None:
+    """A compaction may be, until it is decided; its instant was given out when it was planned."""
+    is_decided = entry.instant in state.committed or entry.instant in state.aborted
+    if entry.action is not Action.COMPACTION or is_decided:
+        raise Violation(f"I8: {entry.instant} begins after {state.newest}")
 
 
 def ledger_files(store: Store) -> dict[str, bytes]:
@@ -236,7 +244,8 @@ def _check_versions(table: OpenTable, timeline: Timeline) -> None:
                 before = newest.get((partition, stat.file_id), NO_PREVIOUS_COMMIT)
                 if stat.prev_commit != before:
                     raise Violation(f"I6: {stat.path} was made from {stat.prev_commit}, not from {before}")
-                newest[partition, stat.file_id] = instant.time
+                if stat.log_version is UNSET:  # A log file belongs to the version that is there.
+                    newest[partition, stat.file_id] = instant.time
 
 
 def check_at_rest(table: OpenTable) -> None:
@@ -244,7 +253,8 @@ def check_at_rest(table: OpenTable) -> None:
     check_at_any_time(table)
     timeline = load_timeline(table.store)
     state = whole_ledger(table.store)
-    pending = [instant for instant in timeline.instants if not instant.is_completed]
+    planned = (Action.COMPACTION, State.REQUESTED)
+    pending = [i for i in timeline.instants if not i.is_completed and (i.action, i.state) != planned]
     if pending:
         raise Violation(f"I17: still pending: {pending}")
     if state.begun:
@@ -342,6 +352,8 @@ def _referenced(table: OpenTable) -> set[str]:
         known |= {path for path in store.paths("") if path.endswith(PARTITION_METAFILE)}
     for instant in timeline.instants:
         known |= {instant_file(instant.time, instant.action, state) for state in State}
+        if instant.action is Action.COMMIT:  # As which a compaction is shown.
+            known |= {instant_file(instant.time, Action.COMPACTION, state) for state in State}
     archived = read_archive(store, table.settings)
     commits = archived.with_active(timeline).completed_commits
     for _, content in archived.read_completed(store, commits):

@@ -1,4 +1,4 @@
-"""Merge-on-read tables as Hudi leaves them: names, commits and plans are real, contents are not.
+"""Merge-on-read tables as Hudi leaves them: names, commits, plans and heads of blocks are real, rows are not.
 
 Beside the table stands a plain account of what it consists of, so that what
 readers need is known without asking the code under test.
@@ -16,10 +16,11 @@ from holdfast.format.avro import encode_container
 from holdfast.format.avro_payloads import hudi_schema
 from holdfast.format.commits import CommitMetadata, WriteStat, encode_commit
 from holdfast.format.compaction_plans import CompactionOperation, CompactionPlan, encode_compaction_plan
+from holdfast.format.log_blocks import BlockHeader, BlockType, LogBlock, encode_block
 from holdfast.format.replace_requests import encode_replace_request
 from holdfast.format.savepoints import encode_savepoint, savepoint_of
 from holdfast.model.instant import Action, InstantTime, State, time_at
-from holdfast.model.names import in_partition, instant_file, partition_of
+from holdfast.model.names import in_partition, instant_file, marker_path, partition_of
 from holdfast.table.opened import create_new
 
 Group = tuple[str, str]
@@ -52,6 +53,8 @@ class HudiTable:
     """Live file groups, each with its slices, oldest first; that of a pending compaction is among them."""
     pending: dict[InstantTime, Planned] = field(default_factory=dict)
     number: int = 0
+    marked: InstantTime | None = None
+    """The write that leaves markers."""
 
     def __post_init__(self) -> None:
         settings = new_table_settings(
@@ -87,13 +90,31 @@ class HudiTable:
         base: Iterable[Group] = (),
         cdc: bool = False,
         finish: bool = True,
+        markers: bool = False,
     ) -> InstantTime:
         """Write a log file for each group of the one, a base file for each new group of the other."""
         time = self._begin(Action.DELTACOMMIT)
+        self.marked = time if markers else None
         stats = [self._log(group, time, ".cdc" if cdc else "", is_shown=finish) for group in logs]
         stats += [self._base(group, time, is_shown=finish) for group in base]
         if finish:
             self._complete(time, Action.DELTACOMMIT, stats, "UPSERT")
+        return time
+
+    def append(self, group: Group, *, finish: bool = True, markers: bool = False) -> InstantTime:
+        """Add a block to the newest log file of a slice, as releases before 0.15 do where files can grow."""
+        time = self._begin(Action.DELTACOMMIT)
+        slice_ = self.groups[group][-1]
+        path = slice_.logs[-1]
+        if markers:
+            self._put(marker_path(time, path, "APPEND"))
+        self.world.store.put(path, self.world.store.read(path) + block_of(time))
+        if finish:
+            stat = WriteStat(
+                group[1], path=path, prev_commit=slice_.instant, partition_path=group[0], num_writes=1,
+                file_size_in_bytes=len(self.world.store.read(path)),
+            )  # fmt: skip
+            self._complete(time, Action.DELTACOMMIT, [stat], "UPSERT")
         return time
 
     def replace(self, groups: Iterable[Group]) -> InstantTime:
@@ -203,7 +224,7 @@ class HudiTable:
                 slices = [*slices, Slice(time)]
             slices[-1].base = path
             self.groups[group] = slices
-        return self._stat(group, path, previous)
+        return self._stat(group, path, previous, "CREATE" if previous is None else "MERGE")
 
     def _log(self, group: Group, time: InstantTime, suffix: str = "", *, is_shown: bool = True) -> WriteStat:
         partition, file_id = group
@@ -218,13 +239,18 @@ class HudiTable:
             # What a write left that did not finish is in the slice, too; readers skip its blocks.
             slices[-1].logs.append(path)
             self.groups[group] = slices
-        return self._stat(group, path, target)
+        return self._stat(group, path, target, "APPEND", block_of(time, 100 + self.number))
 
-    def _stat(self, group: Group, path: str, previous: InstantTime | None) -> WriteStat:
+    def _stat(
+        self, group: Group, path: str, previous: InstantTime | None, kind: str, content: bytes = b""
+    ) -> WriteStat:
         partition, file_id = group
         self.number += 1
-        size = 100 + self.number
-        self._put(path, b"x" * size)
+        if self.marked is not None:
+            self._put(marker_path(self.marked, path, kind))
+        content = content or b"x" * (100 + self.number)
+        size = len(content)
+        self._put(path, content)
         return WriteStat(
             file_id, path=path, prev_commit=previous or "null", partition_path=partition,
             file_size_in_bytes=size, num_writes=1,
@@ -232,6 +258,13 @@ class HudiTable:
 
     def _put(self, path: str, content: bytes = b"") -> None:
         assert self.world.store.create(path, content), path
+
+
+def block_of(time: InstantTime, size: int = 100) -> bytes:
+    """A block of rows that nobody reads."""
+    return encode_block(
+        LogBlock(BlockType.PARQUET_DATA, b"x" * size, {BlockHeader.INSTANT_TIME: time.encode()})
+    )
 
 
 def _name(path: str | None) -> str:

@@ -134,16 +134,22 @@ class World:
     checkpoint_after: int = 100
     lock: LockSettings | None = None
     """What every write takes that says nothing else."""
+    log_ratio_max: float | None = None
+    """The same: how large log files may grow, which are larger than base files of few rows."""
 
     def create(
-        self, properties: Mapping[str, str] | None = None, *, ordering: str | None = None
+        self,
+        properties: Mapping[str, str] | None = None,
+        *,
+        ordering: str | None = None,
+        table_type: str = "COPY_ON_WRITE",
     ) -> OpenTable:
         settings = new_table_settings(
             name="trips",
             record_key=("id",),
             partition_by=("city",),
             ordering=ordering,
-            table_type="COPY_ON_WRITE",
+            table_type=table_type,
             properties=properties or {},
         )
         return create_new(self.store, LOCATION, settings, clock=self.clock, host=self.host)
@@ -209,7 +215,8 @@ class World:
         return operations.delete_partitions(self.open(), partitions, self.under_lock(settings))
 
     def under_lock(self, settings: WriteSettings = _DEFAULTS) -> WriteSettings:
-        return replace(settings, lock=settings.lock or self.lock)
+        ratio = settings.log_ratio_max if self.log_ratio_max is None else self.log_ratio_max
+        return replace(settings, lock=settings.lock or self.lock, log_ratio_max=ratio)
 
     def copy(self) -> World:
         """A world that goes its own way from here, on a clock of its own."""

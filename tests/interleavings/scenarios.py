@@ -119,7 +119,9 @@ class Scenario:
             # The host of the start state is number 0.
             host = SimulatedHost(index + 1, self.others)
             own = WrongClock(clock, self.clocks_wrong_by_ms[index]) if self.clocks_wrong_by_ms else clock
-            return lambda store: self.actors[index](World(store, own, host, self.checkpoint_after))
+            return lambda store: self.actors[index](
+                replace(start, store=store, clock=own, host=host, checkpoint_after=self.checkpoint_after)
+            )
 
         actors = [actor(index) for index in range(len(self.actors))]
         run = run_schedule(store, actors, schedule, asleep=asleep)
@@ -1050,7 +1052,78 @@ REPEATING = (
     Scenario("writer of a number and undo", _clean, (_numbered(1.0), _undo)),
 )
 
+
+@cache
+def _logging() -> World:
+    """Every write appends log files, as long as these can say what it does."""
+    world = replace(memory_world(), log_ratio_max=1000.0)
+    world.create(table_type="MERGE_ON_READ")
+    world.write("insert", table_of(OLD.values()))
+    return world
+
+
+@cache
+def _logged() -> World:
+    """With a log file already, so that another is one more."""
+    world = _logging().copy()
+    _log_both(world)
+    return world
+
+
+_log_both = _upsert(("old1", "paris", 15.0), ("old3", "rome", 15.0))
+_log = _upsert(("old1", "paris", 10.0))
+_other_log = _upsert(("old1", "paris", 20.0), ("old2", "paris", 20.0))
+_rewrite = Writer(lambda world: _other_log.act(world, replace(_SHARED, logs_max=0)), _other_log.effect)
+_LOGGED = ((lambda _: dict(OLD)), _log_both.effect)
+_clean_logs = _cleaner(_ONE_VERSION)
+
+LOGGING = (
+    Scenario("upserts into log files of one file group", _logging, (_log, _other_log)),
+    Scenario(
+        "sharing upserts into log files of one file group", _logging, (_sharing(_log), _sharing(_other_log))
+    ),
+    Scenario(
+        "sharing upserts into log files of two file groups", _logging, (_sharing(_log), _sharing(_in_rome))
+    ),
+    Scenario(
+        "sharing upsert into log files, and one that rewrites",
+        _logged,
+        (_sharing(_log), _rewrite),
+        first=_LOGGED,
+    ),
+    Scenario(
+        "sharing upsert and delete into log files",
+        _logged,
+        (_sharing(_log), _sharing(_deletion)),
+        first=_LOGGED,
+    ),
+    Scenario(
+        "sharing upsert into log files and insert",
+        _logged,
+        (_sharing(_log), _sharing(_insert("i"))),
+        first=_LOGGED,
+    ),
+    Scenario(
+        "sharing upsert into log files and overwrite",
+        _logged,
+        (_sharing(_log), _sharing(_replacement)),
+        first=_LOGGED,
+    ),
+    Scenario("upsert into log files and rollback", _logged, (_log, _roll_back), first=_LOGGED),
+    Scenario("upsert into log files and undo", _logged, (_sharing(_log), _undo), first=_LOGGED),
+    Scenario("rewrite of log files and clean", _logged, (_rewrite, _clean_logs), first=_LOGGED),
+    Scenario("upsert into log files and savepoint", _logged, (_log, _savepoint), first=_LOGGED),
+    Scenario("upsert into log files and restore", _logged, (_sharing(_log), _restore), first=_LOGGED),
+    Scenario(
+        "sharing upserts into log files with wrong clocks",
+        _logged,
+        (_sharing(_log), _sharing(_other_log)),
+        clocks_wrong_by_ms=(DAY_MS, -DAY_MS),
+        first=_LOGGED,
+    ),
+)
+
 SCENARIOS = (
     *NAMING, *ONE_WRITER, *MANY_WRITERS, *TAKING_BACK, *RESTORING,
-    *CLEANING, *ARCHIVING, *INGESTING, *VERIFYING, *CREATING, *REPEATING,
+    *CLEANING, *ARCHIVING, *INGESTING, *VERIFYING, *CREATING, *REPEATING, *LOGGING,
 )  # fmt: skip

@@ -6,7 +6,7 @@ read it yet, and the other is decided meanwhile, whichever began first.
 """
 
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from itertools import product
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ from greenlet import greenlet
 from harness.explorer import Run
 from harness.faults import RememberingStore, StoreWrapper
 from harness.world import SimulatedHost, World, memory_world, table_of
-from holdfast.config.choices import ConcurrencyMode, FailedWritesPolicy, IndexType
+from holdfast.config.choices import ConcurrencyMode, FailedWritesPolicy, IndexType, TableType
 from holdfast.config.write import WriteSettings
 from holdfast.host import Liveness
 from holdfast.model.names import LEDGER_FOLDER
@@ -58,10 +58,12 @@ def merged(table, rows, removed):
 
 
 @cache
-def start():
-    world = memory_world()
+def start(kind=TableType.COPY_ON_WRITE):
+    """Of merge-on-read, every write appends log files, as long as these can say what it does."""
+    is_logged = kind is TableType.MERGE_ON_READ
+    world = replace(memory_world(), log_ratio_max=1000.0 if is_logged else None)
     payload = "org.apache.hudi.common.model.DefaultHoodieRecordPayload"
-    world.create({"hoodie.compaction.payload.class": payload}, ordering="fare")
+    world.create({"hoodie.compaction.payload.class": payload}, ordering="fare", table_type=kind)
     world.write("bulk_insert", columns(OLD))
     return world
 
@@ -171,14 +173,13 @@ SCHEDULES = {
 
 
 def run(scenario, schedule):
-    world = start().copy()
+    world = scenario.start().copy()
     store = RememberingStore(world.store, LEDGER_FOLDER)
     main = greenlet.getcurrent()
 
     def actor(index):
-        own = World(
-            _PausingStore(store, main.switch), world.clock, SimulatedHost(index + 1, Liveness.UNKNOWN)
-        )
+        pausing, host = _PausingStore(store, main.switch), SimulatedHost(index + 1, Liveness.UNKNOWN)
+        own = replace(world, store=pausing, host=host)
         return greenlet(lambda: scenario.actors[index](own), main)
 
     actors = [actor(0), actor(1)]
@@ -190,13 +191,16 @@ def run(scenario, schedule):
     scenario._check(World(store, world.clock, SimulatedHost()), Run((), tuple(outcomes), ()))
 
 
-def run_all(verbs, schedule):
+def run_all(verbs, schedule, kind=TableType.COPY_ON_WRITE):
     for one, other in product(verbs, verbs):
         if one == other and one.endswith("insert"):
             continue  # They do not look for keys, and both would add the same.
         actors = (verbs[one], verbs[other])
         scenario = Scenario(
-            f"{one}, {other}", start, actors, first=((lambda _: {row[0]: stored(row) for row in OLD}),)
+            f"{one}, {other}",
+            partial(start, kind),
+            actors,
+            first=((lambda _: {row[0]: stored(row) for row in OLD}),),
         )
         try:
             run(scenario, schedule)
@@ -206,8 +210,9 @@ def run_all(verbs, schedule):
 
 @pytest.mark.parametrize("schedule", SCHEDULES.values(), ids=SCHEDULES)
 @pytest.mark.parametrize("verbs", [VERBS, GLOBAL_VERBS], ids=["by partition", "global"])
-def test_any_two_writers_leave_what_one_after_the_other_leaves(verbs, schedule):
-    run_all(verbs, schedule)
+@pytest.mark.parametrize("kind", TableType)
+def test_any_two_writers_leave_what_one_after_the_other_leaves(verbs, schedule, kind):
+    run_all(verbs, schedule, kind)
 
 
 def without(**dropped):

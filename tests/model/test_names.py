@@ -3,10 +3,13 @@ import pytest
 from holdfast.model.instant import Action, InstantTime, State
 from holdfast.model.names import (
     BaseFileName,
+    LogFileName,
     instant_file,
+    is_file_of,
     marker_path,
     parse_base_file,
     parse_instant_file,
+    parse_log_file,
     parse_marker,
 )
 
@@ -65,3 +68,22 @@ def test_a_marker_names_its_file_and_kind():
     assert path == f".hoodie/.temp/{T}/city=a/x_0-0-0_1.parquet.marker.CREATE"
     assert parse_marker("city=a/x_0-0-0_1.parquet.marker.CREATE") == ("city=a/x_0-0-0_1.parquet", "CREATE")
     assert parse_marker("MARKERS.type") is None
+
+
+@pytest.mark.parametrize("version", [1, 9, 10, 1999, 2000, 2001])
+def test_a_log_file_of_ours_says_which_write_made_it(version):
+    name = LogFileName.of_write("a-0", T, version, attempt=3, instant=InstantTime("20991231235959999"))
+
+    assert parse_log_file(str(name)) == name
+    assert name.written_by == "20991231235959999"
+    assert all(int(part) < 2**31 for part in name.write_token.split("-")), "Hudi could not read it"
+
+
+def test_a_log_file_that_took_the_token_of_ours_is_not_of_our_write():
+    # Hudi 1.x names a log file with the token of the last one in the slice.
+    ours = LogFileName.of_write("a-0", T, 1, attempt=0, instant=T)
+    theirs = LogFileName("a-0", T, 2, ours.write_token)
+
+    assert theirs.written_by is None
+    assert is_file_of(str(ours), T)
+    assert not is_file_of(str(theirs), T)

@@ -312,15 +312,6 @@ def test_tables_whose_rows_name_no_commit_are_refused(hudi_fixture):
         table.changes_to_arrow(since=BEFORE_ALL)
 
 
-def test_merge_on_read_tables_are_refused(tmp_path):
-    table = holdfast.create_table(
-        str(tmp_path / "mor"), name="t", record_key="id", table_type="MERGE_ON_READ"
-    )
-
-    with pytest.raises(UnsupportedTable, match="merge-on-read"):
-        table.changes_to_arrow(since=BEFORE_ALL)
-
-
 class WatchedStore(StoreWrapper):
     """Remembers which data files were opened."""
 

@@ -220,7 +220,7 @@ def test_an_undo_of_nothing_is_refused(lake, quarantine):
 
 
 def test_tables_that_are_not_written_are_not_repaired(hudi_fixture):
-    table = open_at(str(hudi_fixture("mor_parquet_v6_nonpartitioned")), {})
+    table = open_at(str(hudi_fixture("mor_parquet_v6_simplekeygen_hivestyle_no_metafields")), {})
 
     with pytest.raises(UnsupportedTable):
         repair(table, verify(table))

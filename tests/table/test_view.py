@@ -1,8 +1,11 @@
 """Which files a snapshot consists of, by the rules of the format."""
 
+import random
+
 import pyarrow as pa
 import pytest
 
+from harness.merge_on_read import HudiTable
 from holdfast.errors import SnapshotExpired, TableDamaged
 from holdfast.format.commits import CommitMetadata, WriteStat, encode_commit
 from holdfast.format.properties import render_properties
@@ -265,4 +268,43 @@ def test_a_slice_is_a_base_file_with_its_logs_or_logs_alone(table):
     paths, rows = data_files(slices)
     assert (paths.to_pylist(), rows.tolist()) == ([a1, b1, log_a, log_c], [0, 1, 0, 2])
     assert file_paths(view.slices).to_pylist() == [a1, b1]
-    assert [each.logs for each in each_slice(view.latest())] == [(), ()]
+    assert view.latest() == slices
+    assert view.latest(base_only=True) == view.slices
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_newest_slices_have_the_files_that_hudi_reads(seed):
+    """Against a plain account of a table, through every kind of write, compaction and replacement."""
+    chance = random.Random(seed)
+    hudi = HudiTable()
+    groups = [(partition, f"{name}-0") for partition in ("p", "q") for name in "abc"]
+    hudi.deltacommit(base=groups[:4])
+    unused = groups[4:]  # The id of a group that was replaced is never used again.
+    moments = []
+    for _ in range(12):
+        live = [group for group in groups if group in hudi.groups]
+        free = [group for group in live if not hudi.is_claimed(group)]
+        some = chance.sample(live, min(len(live), 2))
+        match chance.randrange(6):
+            case 0 if unused:
+                new = [unused.pop()]
+                hudi.deltacommit(**{chance.choice(["base", "logs"]): new}, finish=chance.random() < 0.8)
+            case 1 if free:
+                hudi.schedule_compaction(free[:2], of_logs=chance.random() < 0.3)
+            case 2 if hudi.pending:
+                hudi.finish(min(hudi.pending))
+            case 3 if free and chance.random() < 0.3:
+                hudi.replace(free[:1])
+            case _:
+                hudi.deltacommit(logs=some, cdc=chance.random() < 0.2, finish=chance.random() < 0.8)
+        view = load_view(hudi.world.store, load_timeline(hudi.world.store))
+
+        found = file_paths(view.latest()).to_pylist()
+
+        assert set(found) == hudi.snapshot()
+        assert len(found) == len(set(found))
+        if not hudi.pending:  # A compaction that is finished later is part of the moments after its plan.
+            moments.append((view.timeline.last_commit.time, set(found)))
+    for time, then in moments[-4:]:
+        bases = set(view.latest(time)["base"].drop_null().to_pylist())
+        assert bases == {path for path in then if path.endswith(".parquet")}

@@ -7,10 +7,12 @@ import click
 from holdfast.cli.arguments import table_command
 from holdfast.cli.output import print_json, print_line, print_table
 from holdfast.config.choices import TableType
+from holdfast.model.slices import FileSlice
 from holdfast.services.documents import Bytes
 from holdfast.table.opened import open_at
 
 _HEADER = ("Partition", "FileId", "Base-Instant", "Data-File", "Data-File Size")
+_LOGS_HEADER = ("Num Delta Files", "Total Delta Size", "Delta Files")
 
 
 @click.command
@@ -19,7 +21,7 @@ _HEADER = ("Partition", "FileId", "Base-Instant", "Data-File", "Data-File Size")
     "--as-of", metavar="T", help="An instant, or a time: on the table's clock unless it has a zone."
 )
 def fsview(path: str, *, as_of: str | None, as_json: bool, storage_options: Mapping[str, str]) -> None:
-    """Show the base files of the table at PATH.
+    """Show the file slices of the table at PATH: base files, each with its log files.
 
     \b
     Example: holdfast fsview lake/trips --as-of 2024-01-31T09:30:00
@@ -29,27 +31,40 @@ def fsview(path: str, *, as_of: str | None, as_json: bool, storage_options: Mapp
 
     table = open_at(path, storage_options)
     time = None if as_of is None else as_instant(table, as_of)
-    files = snapshot_slices(table, time)
-    is_base_only = table.settings.table_type is TableType.MERGE_ON_READ
+    slices = snapshot_slices(table, time)
+    has_logs = table.settings.table_type is TableType.MERGE_ON_READ
     if as_json:
-        slices = [
-            {
-                "partition": file.partition,
-                "file_id": file.file_id,
-                "base_instant": file.instant,
-                "data_file": file.path,
-                "data_file_size": file.size,
-            }
-            for file in files
-        ]
-        print_json({"as_of": time, "base_files_only": is_base_only, "file_slices": slices})
-    elif files:
-        rows = [
-            (file.partition, file.file_id, file.instant, file.path.rpartition("/")[2], Bytes(file.size or 0))
-            for file in files
-        ]
-        print_table(_HEADER, rows, spare=("FileId", "Base-Instant", "Data-File Size"))
-        if is_base_only:
-            print_line("log files are not shown")
+        print_json({"as_of": time, "file_slices": [_fields(one, has_logs=has_logs) for one in slices]})
+    elif slices:
+        header = (*_HEADER, *_LOGS_HEADER) if has_logs else _HEADER
+        print_table(
+            header,
+            [_row(one, has_logs=has_logs) for one in slices],
+            spare=("FileId", "Base-Instant", "Data-File Size"),
+        )
     else:
         print_line("no files")
+
+
+def _fields(one: FileSlice, *, has_logs: bool) -> dict[str, object]:
+    fields: dict[str, object] = {
+        "partition": one.partition,
+        "file_id": one.file_id,
+        "base_instant": one.instant,
+        "data_file": one.base,
+        "data_file_size": one.size,
+    }
+    if has_logs:
+        fields |= {"delta_files": one.logs, "total_delta_size": one.log_bytes or 0}
+    return fields
+
+
+def _row(one: FileSlice, *, has_logs: bool) -> tuple[object, ...]:
+    row = (one.partition, one.file_id, one.instant, _name(one.base or ""), Bytes(one.size or 0))
+    if not has_logs:
+        return row
+    return (*row, len(one.logs), Bytes(one.log_bytes or 0), ", ".join(map(_name, one.logs)))
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]

@@ -27,7 +27,13 @@ from holdfast.table.opened import OpenTable, open_at
 
 @click.command("verify", short_help="Look for everything that is wrong with a table.")
 @table_command
-def verify(path: str, *, as_json: bool, storage_options: Mapping[str, str]) -> None:
+@click.option(
+    "--as",
+    "as_reader",
+    type=click.Choice(["hudi-1.2", "hudi-0.15", "hudi-rs"]),
+    help="Say also what this reader would see otherwise; that is about merge-on-read tables.",
+)
+def verify(path: str, *, as_reader: str | None, as_json: bool, storage_options: Mapping[str, str]) -> None:
     """Look for everything that is wrong with the table at PATH. Changes nothing.
 
     Ends with 5 if something is damaged or missing, with 1 if there are only
@@ -40,7 +46,7 @@ def verify(path: str, *, as_json: bool, storage_options: Mapping[str, str]) -> N
     from holdfast.services.verify.verify import verify as look
 
     table = open_at(path, storage_options)
-    report = look(table)
+    report = look(table, as_reader)
     if any(finding.kind is FindingKind.PUSH for finding in report.findings):
         known = push_records(table).pushes
         report = without_settled(report, known, ask_services(known))

@@ -10,6 +10,31 @@ class TableType(StrEnum):
     MERGE_ON_READ = "MERGE_ON_READ"
 
 
+class LogBlockFormat(StrEnum):
+    """How the rows of a log file are stored."""
+
+    PARQUET = "parquet"
+    AVRO = "avro"
+
+
+class CompactionTrigger(StrEnum):
+    """When a compaction is due."""
+
+    NUM_COMMITS = "NUM_COMMITS"
+    TIME_ELAPSED = "TIME_ELAPSED"
+    NUM_AND_TIME = "NUM_AND_TIME"
+    NUM_OR_TIME = "NUM_OR_TIME"
+
+
+class CompactionStrategy(StrEnum):
+    """Which file slices a compaction takes first, and whether there is a limit."""
+
+    LOG_BYTES = "org.apache.hudi.table.action.compact.strategy.LogFileSizeBasedCompactionStrategy"
+    LOG_COUNT = "org.apache.hudi.table.action.compact.strategy.LogFileNumBasedCompactionStrategy"
+    IN_ORDER = "org.apache.hudi.table.action.compact.strategy.BoundedIOCompactionStrategy"
+    ALL = "org.apache.hudi.table.action.compact.strategy.UnBoundedCompactionStrategy"
+
+
 class TimelineZone(StrEnum):
     """Whose wall clock the instants of a table are read off."""
 
@@ -129,11 +154,11 @@ class Operation(StrEnum):
         """Whether its rows take the place of all rows that are there, in some partitions or in the table."""
         return self in (Operation.INSERT_OVERWRITE, Operation.INSERT_OVERWRITE_TABLE)
 
-    @property
-    def action(self) -> Action:
-        """The kind of instant that it makes."""
-        replaces = self.is_overwrite or self is Operation.DELETE_PARTITION
-        return Action.REPLACECOMMIT if replaces else Action.COMMIT
+    def action_on(self, kind: TableType) -> Action:
+        """The kind of instant that it makes in a table of that type."""
+        if self.is_overwrite or self is Operation.DELETE_PARTITION:
+            return Action.REPLACECOMMIT
+        return Action.DELTACOMMIT if kind is TableType.MERGE_ON_READ else Action.COMMIT
 
     @property
     def name_in_commits(self) -> str:

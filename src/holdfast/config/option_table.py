@@ -14,10 +14,13 @@ from holdfast.config.choices import (
     BucketEngine,
     CleanPolicy,
     CleanTrigger,
+    CompactionStrategy,
+    CompactionTrigger,
     ConcurrencyMode,
     FailedWritesPolicy,
     IndexType,
     LockProvider,
+    LogBlockFormat,
     MergeMode,
     Operation,
     QueryType,
@@ -107,6 +110,62 @@ class WriteOptions:
     bucket_engine: BucketEngine = option(
         BucketEngine.SIMPLE, "hoodie.index.bucket.engine",
         meaning="the only engine there is",
+    )
+    log_ratio_max: float = option(
+        0.1, "holdfast.mor.max.log.ratio",
+        meaning="merge-on-read: a write appends a log file to a file group as long as its log files have"
+        " less than this part of the base file's bytes, and rewrites the base file from then on; 0 always"
+        " rewrites",
+    )
+    logs_max: int = option(
+        5, "holdfast.mor.max.logs", least=0,
+        meaning="merge-on-read: the log files that a file group may have before a write rewrites its base"
+        " file; 0 always rewrites",
+    )
+    log_block_format: LogBlockFormat = option(
+        LogBlockFormat.PARQUET, "hoodie.logfile.data.block.format",
+        meaning="merge-on-read: how the rows of log files are stored: `parquet`, or `avro`, which is many"
+        " times slower",
+    )
+    compacts_inline: bool = option(
+        False, "hoodie.compact.inline",
+        meaning="merge-on-read: compact after a write, if that is due",
+    )
+    schedules_inline: bool = option(
+        False, "hoodie.compact.schedule.inline",
+        meaning="merge-on-read: plan a compaction after a write, if that is due, and leave it to"
+        " `compact` to carry it out",
+    )
+    compaction_trigger: CompactionTrigger = option(
+        CompactionTrigger.NUM_COMMITS, "hoodie.compact.inline.trigger.strategy",
+        meaning="when a compaction is due: after so many commits, so much time, both, or either",
+    )
+    compaction_commits: int = option(
+        5, "hoodie.compact.inline.max.delta.commits", least=1,
+        meaning="commits since the last compaction after which one is due",
+    )
+    compaction_seconds: int = option(
+        3600, "hoodie.compact.inline.max.delta.seconds", least=1,
+        meaning="seconds since the last compaction after which one is due",
+    )
+    compaction_strategy: CompactionStrategy = option(
+        CompactionStrategy.LOG_BYTES, "hoodie.compaction.strategy",
+        meaning="which file slices a compaction takes first: those with the most bytes of log files, with"
+        " the most log files, or as they come; or all there are, without a limit",
+    )
+    compaction_io_mb: int = option(
+        512_000, "hoodie.compaction.target.io", least=1,
+        meaning="megabytes that one compaction reads and writes at most, if the strategy has a limit",
+    )
+    compaction_log_bytes_least: int = option(
+        0, "hoodie.compaction.logfile.size.threshold", least=0,
+        meaning="bytes of log files that a file slice must have to be compacted, if the strategy goes by"
+        " them",
+    )
+    compaction_logs_least: int = option(
+        0, "hoodie.compaction.logfile.num.threshold", least=0,
+        meaning="log files that a file slice must have to be compacted, if the strategy goes by their"
+        " number",
     )
     combines_inserts: bool = option(
         False, "hoodie.combine.before.insert",

@@ -25,6 +25,9 @@ _HIVE_STYLE = "hoodie.datasource.write.hive_style_partitioning"
 _URL_ENCODE = "hoodie.datasource.write.partitionpath.urlencode"
 TIMELINE_ZONE = "hoodie.table.timeline.timezone"
 _PAYLOAD_CLASS = "hoodie.compaction.payload.class"
+_MERGER = "hoodie.compaction.record.merger.strategy"
+_PAYLOAD_MERGER = "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5"
+"""What Hudi 0.14 and 0.15 write into every merge-on-read table: rows are merged as the payload class says."""
 _PARTITION_FIELDS = "hoodie.table.partition.fields"
 _PRECOMBINE_FIELD = "hoodie.table.precombine.field"
 _ORDERING_FIELDS = "hoodie.table.ordering.fields"
@@ -155,6 +158,28 @@ class TableSettings:
         return payload in _EVENT_TIME_PAYLOADS and self.ordering is not None
 
     @property
+    def deciding_column(self) -> str | None:
+        """The column by which an older record may win against a newer one; None if the newer always does."""
+        return self.ordering if self.merges_by_event_time else None
+
+    def check_log_merges(self) -> None:
+        """Refuse to read log files of which is not known what to make of them."""
+        payload = self.properties.get(_PAYLOAD_CLASS) or Payload.LATEST_WRITE
+        ordering = split_names(self.ordering or "")
+        for feature, used in (
+            ("tables without meta columns", not self.populates_meta_columns),
+            ("payload class " + payload, payload not in KNOWN_PAYLOADS),
+            ("several ordering columns", self.merges_by_event_time and len(ordering) > 1),
+            ("ordering by a field inside of a struct", self.merges_by_event_time and "." in ordering[0]),
+        ):
+            if used:
+                raise UnsupportedTable(
+                    "the log files of this kind of table cannot be read",
+                    feature=feature,
+                    hint="read_optimized=True reads the base files alone",
+                )
+
+    @property
     def merge_mode(self) -> str:
         """As Hudi 1.x says it. With an ordering column, the latest write is in no mode of Hudi's."""
         if self.merges_by_event_time:
@@ -198,7 +223,6 @@ class TableSettings:
         """Refuse what a program that does not know the feature would break, also without new rows."""
         payload = self.properties.get(_PAYLOAD_CLASS) or Payload.LATEST_WRITE
         for feature, used in (
-            ("merge-on-read writes", self.table_type is TableType.MERGE_ON_READ),
             ("tables without meta columns", not self.populates_meta_columns),
             ("change data capture", _flag(self.properties, "hoodie.table.cdc.enabled")),
             (
@@ -268,6 +292,8 @@ def new_table_settings(
         "hoodie.datasource.write.drop.partition.columns": "false",
         _PAYLOAD_CLASS: str(Payload.EVENT_TIME if ordering else Payload.LATEST_WRITE),
     }
+    if table_type == TableType.MERGE_ON_READ:
+        values[_MERGER] = _PAYLOAD_MERGER
     if columns:
         values[_PARTITION_FIELDS] = ",".join(columns)
     if types:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from holdfast.config.choices import ConcurrencyMode, FailedWritesPolicy, IndexType
+from holdfast.config.choices import ConcurrencyMode, FailedWritesPolicy, IndexType, TableType
 from holdfast.config.cleaning import ArchiveSettings, CleanSettings
 from holdfast.config.locks import LockSettings
 from holdfast.config.option import Area, split_names
@@ -14,6 +14,7 @@ from holdfast.errors import InvalidOption
 
 WRITE_AREAS = (Area.WRITE, Area.LOCK, Area.CLEAN)
 """What options of a write are about."""
+_OF_LOGS = ("log_ratio_max", "logs_max", "log_block_format")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +31,16 @@ class WriteSettings(WriteOptions):
         if not 0 < self.bloom_error_rate < 1:
             option = options_of(Area.WRITE)["bloom_error_rate"]
             raise option.refuse(self.bloom_error_rate, "between 0 and 1")
+        if not self.log_ratio_max >= 0:
+            raise options_of(Area.WRITE)["log_ratio_max"].refuse(self.log_ratio_max, "at least 0")
+        if self.compacts_inline and self.schedules_inline:
+            raise InvalidOption(
+                "a write either compacts or plans a compaction, not both",
+                options=", ".join(
+                    options_of(Area.WRITE)[one].name for one in ("compacts_inline", "schedules_inline")
+                ),
+                hint="leave out one of them",
+            )
         if bool(self.application) != (self.batch_number != NO_NUMBER) or self.batch_number < NO_NUMBER:
             raise InvalidOption(
                 "a numbered write needs the application and a number that is not negative",
@@ -64,6 +75,20 @@ class WriteSettings(WriteOptions):
             given=repr(idempotency),
             hint='such as idempotency=("nightly load", 17)',
         )
+
+    def check_fits(self, kind: TableType) -> None:
+        """`InvalidOption` if an option is about log files, and a table of this type has none."""
+        if kind is TableType.MERGE_ON_READ:
+            return
+        for setting in _OF_LOGS:
+            option, value = options_of(Area.WRITE)[setting], getattr(self, setting)
+            if value != option.default:
+                raise InvalidOption(
+                    "the option is about log files, which only merge-on-read tables have",
+                    option=option.name,
+                    value=value,
+                    hint='leave it out, or create the table with table_type="MERGE_ON_READ"',
+                )
 
     @property
     def is_shared(self) -> bool:

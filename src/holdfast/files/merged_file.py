@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from holdfast.files.base_file import (
@@ -53,6 +54,10 @@ _SMALL_ROW_GROUPS_BYTES = 4 * 1024 * 1024
 """... as long as they hold no more than this."""
 
 
+OWN_META = pa.schema([(COMMIT_TIME, pa.string()), (SEQUENCE, pa.string())])
+"""Columns of incoming rows that may have been stored before; null in those that have not."""
+
+
 @dataclass(frozen=True, slots=True)
 class RowGroupChanges:
     """What happens to one row group: positions in it, and the incoming rows that replace the updated ones."""
@@ -77,6 +82,7 @@ class MergedFileWriter:
         *,
         old: pq.ParquetFile,
         old_path: str,
+        old_content: bytes | None = None,
         fixed: Sequence[str],
         keys: KeyFooter | None,
     ) -> None:
@@ -100,7 +106,8 @@ class MergedFileWriter:
         self._file_names: tuple[int, ParquetSource] | None = None
         self._stack = ExitStack()
         with reading(old_path):
-            self._source = ParquetSource(self._stack.enter_context(store.open(old_path)))
+            held = store.open(old_path) if old_content is None else io.BytesIO(old_content)
+            self._source = ParquetSource(self._stack.enter_context(held))
         template = self._encode(self._schema.empty_table()).footer
         self._copyable = copyable_columns(self._source.footer, template)
         self._leaves = [leaf.path[0] for leaf in template.leaves]
@@ -126,7 +133,7 @@ class MergedFileWriter:
         return small
 
     def add(self, small: Sequence[pa.Table], rows: pa.Table, keys: pa.StringArray) -> None:
-        """Write what `copy` left, and new rows, already in the encoding's schema."""
+        """Write what `copy` left, and new rows in the encoding's schema, with `OWN_META` or without."""
         new = [self._with_meta(rows, keys)] if rows.num_rows > 0 else []
         together = pa.concat_tables([self._schema.empty_table(), *small, *new])
         fitting = self._encoding.row_group_bytes * together.num_rows // max(together.nbytes, 1)
@@ -150,14 +157,19 @@ class MergedFileWriter:
         self._stack.__exit__(type(error), error, error.__traceback__)
 
     def _with_meta(self, rows: pa.Table, keys: pa.StringArray) -> pa.Table:
+        first = int(self._first_rows[-1])
         meta = meta_columns(
             keys,
             instant=self._name.instant,
             task=self._task,
-            first_row=int(self._first_rows[-1]),
+            first_row=first,
             partition=self._partition,
             file_name=str(self._name),
         )
+        if COMMIT_TIME in rows.column_names:
+            meta[0] = self._times(rows.num_rows, rows.column(COMMIT_TIME))
+            meta[1] = self._sequence(np.arange(first, first + rows.num_rows), rows.column(SEQUENCE))
+            rows = rows.drop_columns(OWN_META.names)
         return pa.table([*meta, *rows.columns], schema=self._schema)
 
     def _small_at_end(
@@ -212,35 +224,53 @@ class MergedFileWriter:
             new = _updates(name, change, incoming)
             is_same = new is not None and _is_same(old.take(pa.array(change.updated)), new)
             if not (is_same and name in self._copyable):
-                columns[name] = self._with_updates(number, name, old, new, change)
+                columns[name] = self._with_updates(number, name, old, new, change, incoming)
         fields = [self._schema.field(name) for name in columns]
         return pa.table(list(columns.values()), schema=pa.schema(fields))
 
     def _with_updates(
-        self, number: int, name: str, old: pa.Array, new: pa.Array | None, change: RowGroupChanges
+        self,
+        number: int,
+        name: str,
+        old: pa.Array,
+        new: pa.Array | None,
+        change: RowGroupChanges,
+        incoming: pa.Table,
     ) -> pa.Array:
         if name in META_COLUMNS:
-            return self._update_meta(number, name, old, change)
+            return self._update_meta(number, name, old, change, incoming)
         return old if new is None else replace_at(old, change.updated, new)
 
-    def _update_meta(self, number: int, name: str, old: pa.Array, change: RowGroupChanges) -> pa.Array:
+    def _update_meta(
+        self, number: int, name: str, old: pa.Array, change: RowGroupChanges, incoming: pa.Table
+    ) -> pa.Array:
+        own = pick(incoming.column(name), change.sources) if name in incoming.column_names else None
         if name == COMMIT_TIME:
+            new = self._times(len(change.updated), own)
             codes = old.indices.to_numpy().copy()
-            codes[change.updated] = len(old.dictionary)
-            times = pa.concat_arrays([old.dictionary, pa.array([self._name.instant], pa.string())])
+            codes[change.updated] = len(old.dictionary) + new.indices.to_numpy()
+            times = pa.concat_arrays([old.dictionary, new.dictionary])
             return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), times)
         if name == SEQUENCE:
             # By the place in the old file, so that no number is given twice where rows are removed.
             numbers = self._first_rows[number] + change.updated
-            return replace_at(
-                old, change.updated, sequence_column(f"{self._name.instant}_{self._task}_", numbers)
-            )
+            return replace_at(old, change.updated, self._sequence(numbers, own))
         return old
+
+    def _times(self, count: int, own: pa.ChunkedArray | None) -> pa.DictionaryArray:
+        """The commits of rows: their own, where they were stored before, or this file's."""
+        if own is None:
+            return constant_column(self._name.instant, count)
+        return _whole(pc.fill_null(own, self._name.instant)).dictionary_encode()
+
+    def _sequence(self, numbers: Positions, own: pa.ChunkedArray | None) -> pa.Array:
+        given = sequence_column(f"{self._name.instant}_{self._task}_", numbers)
+        return given if own is None else pc.coalesce(_whole(own), given)
 
     def _merge_row_group(self, number: int, change: RowGroupChanges, incoming: pa.Table) -> pa.Table:
         """A whole row group with updates and removals."""
         columns = [
-            self._with_updates(number, name, old, _updates(name, change, incoming), change)
+            self._with_updates(number, name, old, _updates(name, change, incoming), change, incoming)
             for name, old in self._old_columns(number, self._schema.names).items()
         ]
         rows = pa.table(columns, schema=self._schema)

@@ -28,7 +28,14 @@ from holdfast.format.avro import (
     load_schema,
 )
 from holdfast.format.avro_payloads import hudi_schema
-from holdfast.format.log_blocks import BlockHeader, BlockType, LogBlock, decode_blocks, encode_block
+from holdfast.format.log_blocks import (
+    BlockHeader,
+    BlockType,
+    LogBlock,
+    TornBlock,
+    decode_blocks,
+    encode_block,
+)
 from holdfast.format.malformed import Malformed
 from holdfast.model.instant import Action, InstantTime, State, instant_time, moment_of, time_at
 
@@ -112,7 +119,7 @@ def decode_archive(content: bytes, zone: dt.tzinfo = dt.UTC) -> Archive:
     is_whole = True
     schemas: dict[bytes, Any] = {}
     for block in decode_blocks(content):
-        if block is None:
+        if isinstance(block, TornBlock):
             is_whole = False
         elif block.kind == BlockType.AVRO_DATA:
             try:

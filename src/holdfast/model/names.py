@@ -6,6 +6,7 @@ markers below `.hoodie/.temp/<instant>/`.
 
 import re
 from dataclasses import dataclass
+from typing import Self
 
 from holdfast.model.instant import Action, Instant, InstantTime, State
 
@@ -36,7 +37,12 @@ PARTITION_METAFILE = ".hoodie_partition_metadata"
 
 _INSTANT_FILE = re.compile(r"([0-9]+)\.([a-z]+)(?:\.(requested|inflight))?")
 _BASE_FILE = re.compile(r"([^_/]+)_([0-9]+-[0-9]+-[0-9]+)_([0-9]+)\.parquet")
-_LOG_FILE = re.compile(r"\.[^_/]+_[0-9]+\.log\.[0-9]+(?:_[0-9]+-[0-9]+-[0-9]+)?(?:\.cdc)?")
+_LOG_FILE = re.compile(r"\.([^_/]+)_([0-9]+)\.log\.([0-9]+)(?:_([0-9]+-[0-9]+-[0-9]+))?(\.cdc)?")
+_LOG_TOKEN = re.compile(r"[0-9]+-([0-9]{1,4})([0-9]{6})-([0-9]{9})")
+_CENTURY = "20"
+_DATE_DIGITS = 8
+_VERSIONS = 2000
+"""Hudi takes the parts of a token for numbers of 31 bits; this many versions fit before a date."""
 _ARCHIVE = re.compile(r"\.commits_\.archive\.([0-9]+)(?:_.*)?")
 _RESTORE_ARCHIVE = re.compile(r"\.restores_\.archive\.([0-9]+)(?:_.*)?")
 _MARKER = re.compile(r"(.+)\.marker\.(CREATE|MERGE|APPEND)")
@@ -101,15 +107,74 @@ def parse_base_file(name: str) -> BaseFileName | None:
     return BaseFileName(file_id, write_token, InstantTime(instant))
 
 
+@dataclass(frozen=True, slots=True)
+class LogFileName:
+    """A log file: the slice that it belongs to, and its place in it."""
+
+    file_id: str
+    base_instant: InstantTime
+    """That of the slice. Which write made the file is told by its blocks, and by the token if it is ours."""
+    version: int
+    write_token: str = ""
+    """Empty in very old files."""
+    is_cdc: bool = False
+    """Whether it only says what changed, which no snapshot needs."""
+
+    @classmethod
+    def of_write(
+        cls, file_id: str, base_instant: InstantTime, version: int, *, attempt: int, instant: InstantTime
+    ) -> Self:
+        """The name of a log file that an attempt of the write `instant` makes.
+
+        The token spells the instant: two writes that see the same newest version
+        never give one name to two files, and the name alone tells whose the file is.
+        It spells the version, too: Hudi 1.x gives the token of a slice's last log file
+        to the next one, which is then known as not of that write.
+        """
+        date = instant.removeprefix(_CENTURY)[: _DATE_DIGITS - len(_CENTURY)]
+        token = f"{attempt}-{version % _VERSIONS}{date}-{instant[_DATE_DIGITS:]}"
+        return cls(file_id, base_instant, version, token)
+
+    @property
+    def written_by(self) -> InstantTime | None:
+        """The write that made the file, if the name tells, as that of every file of ours does."""
+        match = _LOG_TOKEN.fullmatch(self.write_token)
+        if match is None or int(match[1]) != self.version % _VERSIONS:
+            return None
+        return InstantTime(_CENTURY + match[2] + match[3])
+
+    @property
+    def order(self) -> tuple[int, str]:
+        """What the log files of a slice are sorted by."""
+        return self.version, self.write_token
+
+    def __str__(self) -> str:
+        token = f"_{self.write_token}" if self.write_token else ""
+        suffix = ".cdc" if self.is_cdc else ""
+        return f".{self.file_id}_{self.base_instant}.log.{self.version}{token}{suffix}"
+
+
+def parse_log_file(name: str) -> LogFileName | None:
+    match = _LOG_FILE.fullmatch(name)
+    if match is None:
+        return None
+    file_id, base_instant, version, token, cdc = match.groups()
+    return LogFileName(file_id, InstantTime(base_instant), int(version), token or "", cdc is not None)
+
+
 def is_data_file(name: str) -> bool:
     """Whether a name is that of a base file or a log file."""
     return _BASE_FILE.fullmatch(name) is not None or _LOG_FILE.fullmatch(name) is not None
 
 
 def is_file_of(path: str, time: InstantTime) -> bool:
-    """Whether a base file's own name says it is of that instant: nothing else may be deleted for it."""
-    name = parse_base_file(path.rpartition("/")[2])
-    return name is not None and name.instant == time
+    """Whether a data file's own name says it is of that instant: nothing else may be deleted for it."""
+    name = path.rpartition("/")[2]
+    log = parse_log_file(name)
+    if log is not None:
+        return log.written_by == time
+    base = parse_base_file(name)
+    return base is not None and base.instant == time
 
 
 def in_partition(partition: str, name: str) -> str:

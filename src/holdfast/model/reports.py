@@ -4,7 +4,7 @@ import datetime as dt
 from dataclasses import dataclass
 from enum import StrEnum
 
-from holdfast.model.instant import Action, Instant, InstantTime
+from holdfast.model.instant import Action, Instant, InstantTime, State
 from holdfast.model.shown import Shown
 
 
@@ -63,6 +63,20 @@ class RollbackReport(Shown):
     took_ms: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compaction:
+    """One compaction of a merge-on-read table: planned, running or done."""
+
+    instant: InstantTime
+    state: State
+    file_groups: int
+    log_files: int
+    log_bytes: int
+    """What the plan says of them; 0 if it says nothing."""
+    planned_at: dt.datetime
+    """When it was asked for, in UTC."""
+
+
 class Severity(StrEnum):
     INFO = "info"
     """Normal while writers run, or soon after one died."""
@@ -116,6 +130,8 @@ class FindingKind(StrEnum):
     """What was half-written when a process was killed."""
     HIDDEN = "hidden"
     """A data file that was written behind a newer one, by a clock that went back: nobody reads its rows."""
+    MISREAD = "misread"
+    """Rows that another reader would see otherwise."""
     METAFILE = "metafile"
     """A partition that Hudi would not find."""
 

@@ -19,6 +19,23 @@ class FileSlice:
     size: int | None = None
     """Of the base file; None where only the listing knows it."""
     logs: tuple[str, ...] = ()
+    log_bytes: int | None = None
+    """Of the log files together; None where nobody asked for it."""
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """All of its files, the base file first."""
+        return self.logs if self.base is None else (self.base, *self.logs)
+
+    @property
+    def bytes(self) -> int:
+        """Of all of its files, as far as it is known."""
+        return (self.size or 0) + (self.log_bytes or 0)
+
+    @property
+    def home(self) -> str:
+        """The file that rows are routed to: the base file, or the first log file where there is none."""
+        return self.logs[0] if self.base is None else self.base
 
     @property
     def path(self) -> str:

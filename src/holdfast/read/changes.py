@@ -17,6 +17,7 @@ from holdfast.format.schemas import META_COLUMNS
 from holdfast.model.instant import InstantTime, end_of, just_before
 from holdfast.model.names import BASE_FILE_PATTERN
 from holdfast.read.arrow_rows import select_schema
+from holdfast.read.merged_rows import each_merged_row, may_have_younger_rows
 from holdfast.read.prune import Condition, each_match
 from holdfast.read.snapshot import Moment, Snapshot, as_instant, snapshot, take_settled_snapshot
 from holdfast.storage.store import Store
@@ -35,7 +36,7 @@ class Changes:
     snapshot: Snapshot
     """As of the end of the range, with those files alone that commits in the range wrote."""
     has_older_rows: bool = True
-    """Whether these files may hold rows from before the range, too."""
+    """Whether those without log files may hold rows from before the range, too."""
 
 
 def changes(table: OpenTable, *, since: Moment, until: Moment | None = None) -> Changes:
@@ -55,8 +56,9 @@ def changes(table: OpenTable, *, since: Moment, until: Moment | None = None) -> 
     if end is not None and start > end:
         raise InvalidRequest("the range ends before it begins", since=start, until=end)
     found = _newest(table, start) if end is None else snapshot(table, as_of=end)
-    younger = found.only(_are_written_after(found.paths, start))
-    has_older_rows = younger.are_first is None or not pc.all(younger.are_first, min_count=0).as_py()
+    younger = found.only(_may_have_younger_rows(found, start))
+    are_first = younger.plain.are_first
+    has_older_rows = are_first is None or not pc.all(are_first, min_count=0).as_py()
     return Changes(start, younger, has_older_rows)
 
 
@@ -96,7 +98,11 @@ def read_changes(store: Store, changes: Changes, schema: pa.Schema) -> pa.Table:
 
 def each_change(store: Store, changes: Changes, schema: pa.Schema) -> Iterator[pa.Table]:
     """The same rows part by part, at most one row group of one file in memory."""
-    return each_younger_row(store, changes.snapshot.paths, schema, since=changes.since)
+    found = changes.snapshot
+    yield from each_younger_row(store, found.plain.paths, schema, since=changes.since)
+    for slice_ in found.merged:
+        assert found.merge is not None, "the slice has log files"
+        yield from each_merged_row(store, slice_, schema, found.merge, since=changes.since)
 
 
 def each_younger_row(
@@ -120,7 +126,12 @@ def count_changes(store: Store, changes: Changes) -> int:
     return sum(part.num_rows for part in each_change(store, changes, schema))
 
 
-def _are_written_after(paths: list[str], since: InstantTime) -> pa.Array:
-    """False for the files whose names say that an older commit wrote them."""
-    parts = pc.extract_regex(pa.array(paths, pa.string()), BASE_FILE_PATTERN)
-    return pc.fill_null(pc.greater(pc.struct_field(parts, "instant"), since), True)
+def _may_have_younger_rows(found: Snapshot, since: InstantTime) -> pa.Array:
+    """False for the slices whose files are known to have been written by older commits."""
+    parts = pc.extract_regex(found.slices["base"].combine_chunks(), BASE_FILE_PATTERN)
+    may = pc.fill_null(pc.greater(pc.struct_field(parts, "instant"), since), True)
+    if found.merge is None:
+        return may
+    may_have = may.to_numpy(zero_copy_only=False).copy()
+    may_have[found.has_logs] = [may_have_younger_rows(each, found.merge, since) for each in found.merged]
+    return pa.array(may_have)

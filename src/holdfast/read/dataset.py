@@ -59,7 +59,8 @@ class TableDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
         return TableDataset(self._selection.narrow(columns=None, filter=expression))
 
     def __repr__(self) -> str:
-        return f"TableDataset({len(self._selection.snapshot.paths)} files, columns={self.schema.names})"
+        count = self._selection.snapshot.slices.num_rows
+        return f"TableDataset({count} file slices, columns={self.schema.names})"
 
     def __reduce__(self) -> NoReturn:
         raise _refusal("pickle")

@@ -21,13 +21,12 @@ def select_partitions(snapshot: Snapshot, partitions: Sequence[str]) -> Snapshot
 
 def files_below(snapshot: Snapshot, partitions: Sequence[str]) -> Snapshot:
     """The files whose partition is one of these paths, or lies below one."""
-    paths = pa.array(snapshot.paths, pa.string())
-    is_wanted = pa.array([False] * len(paths), pa.bool_())
+    folders = snapshot.slices["partition"].combine_chunks()
+    is_wanted = pc.is_in(folders, pa.array(list(partitions), pa.string()))
     for partition in partitions:
-        is_wanted = pc.or_(is_wanted, pc.starts_with(paths, f"{partition}/"))
+        is_wanted = pc.or_(is_wanted, pc.starts_with(folders, f"{partition}/"))
     return snapshot.only(is_wanted)
 
 
 def _folders(snapshot: Snapshot) -> set[str]:
-    paths = pa.array(snapshot.paths, pa.string())
-    return set(pc.replace_substring_regex(paths, "/?[^/]*$", "").unique().to_pylist())
+    return set(snapshot.slices["partition"].unique().to_pylist())

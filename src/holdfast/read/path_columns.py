@@ -44,7 +44,7 @@ def path_columns(table: OpenTable, snapshot: Snapshot, schema: pa.Schema) -> Pat
     settings = table.settings
     is_plain = settings.hive_style and set(settings.declared_partition_types or ()) == {PartitionType.SIMPLE}
     is_wanted = not set(settings.partition_by).isdisjoint(schema.names)
-    if not is_plain or not is_wanted or not snapshot.paths or snapshot.schema is None:
+    if not is_plain or not is_wanted or not snapshot.plain.paths or snapshot.schema is None:
         return None
     kinds = {field.name: field.type for field in snapshot.schema}
     spellings = {name: _spelling(kinds.get(name)) for name in settings.partition_by}

@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.config.choices import TableType
 from holdfast.errors import TableDamaged, UnknownInstant, UnsupportedTable
+from holdfast.files.merged_slice import LogMerge
 from holdfast.format.commits import decode_writes
 from holdfast.format.malformed import report_damage
 from holdfast.format.schemas import arrow_schema, without_meta_columns
@@ -24,7 +27,7 @@ from holdfast.table.opened import OpenTable
 from holdfast.table.row_placement import RowPlacement
 from holdfast.table.settled import await_settled
 from holdfast.table.stable_read import read_stable
-from holdfast.table.view import View, each_slice, load_view
+from holdfast.table.view import View, each_slice, file_paths, has_logs, load_view
 from holdfast.table.zone import timeline_zone
 from holdfast.timeline.timeline import Timeline, read_completed
 
@@ -47,12 +50,37 @@ class Snapshot:
     """Commits of the timeline that say that the rows they wrote lie in the partitions these name."""
     are_first: pa.ChunkedArray | None = None
     """Whether each slice is known to be the first of its file group: all its rows are of its own commit."""
+    merge: LogMerge | None = None
+    """How the log files are read; None if no slice has any."""
 
     @cached_property
     def paths(self) -> list[str]:
-        """The base files."""
-        paths: list[str] = self.slices["base"].to_pylist()
+        """The base files: all there is to read, but for slices that `merged` has."""
+        paths: list[str] = self.slices["base"].drop_null().to_pylist()
         return paths
+
+    @property
+    def files(self) -> list[str]:
+        """All files, those of a slice together, the base file first."""
+        if self.merge is None:
+            return self.paths
+        return [path for each in each_slice(self.slices) for path in each.files]
+
+    @property
+    def plain(self) -> "Snapshot":
+        """The slices that are one base file each."""
+        return self if self.merge is None else replace(self.only(pa.array(~self.has_logs)), merge=None)
+
+    @cached_property
+    def merged(self) -> tuple[FileSlice, ...]:
+        """The slices with log files."""
+        return () if self.merge is None else tuple(each_slice(self.slices.filter(pa.array(self.has_logs))))
+
+    @property
+    def has_logs(self) -> npt.NDArray[np.bool_]:
+        """Which slices have log files."""
+        has_logs: npt.NDArray[np.bool_] = pc.list_value_length(self.slices["logs"]).to_numpy() > 0
+        return has_logs
 
     @property
     def sizes(self) -> pa.ChunkedArray:
@@ -66,13 +94,27 @@ class Snapshot:
 
 
 def snapshot_slices(table: OpenTable, as_of: InstantTime | None = None) -> tuple[FileSlice, ...]:
-    """The file slices that a query at that instant sees, with the sizes of their base files."""
+    """The file slices that a query at that instant sees, with the sizes of their files."""
     _await(table, as_of)
-    latest = read_stable(table.store, lambda timeline: _view(table, timeline).latest(as_of))
-    return tuple(
-        replace(each, size=_size_in_storage(table, each.path)) if each.size is None else each
-        for each in each_slice(latest)
-    )
+
+    def read(timeline: Timeline) -> tuple[FileSlice, ...]:
+        view = _view(table, timeline).reaching(as_of)
+        latest = view.latest(as_of, base_only=table.settings.table_type is TableType.COPY_ON_WRITE)
+        of_logs = view.log_sizes(latest)
+        return tuple(_with_sizes(table, each, of_logs) for each in each_slice(latest))
+
+    return read_stable(table.store, read)
+
+
+def _with_sizes(table: OpenTable, each: FileSlice, of_logs: Mapping[str, int]) -> FileSlice:
+    size, log_bytes = each.size, None
+    if size is None and each.base is not None:
+        size = _size_in_storage(table, each.base)
+    if each.logs:
+        known = (of_logs.get(path) for path in each.logs)
+        sizes = zip(each.logs, known, strict=True)
+        log_bytes = sum(_size_in_storage(table, path) if size is None else size for path, size in sizes)
+    return replace(each, size=size, log_bytes=log_bytes)
 
 
 def _view(table: OpenTable, timeline: Timeline) -> View:
@@ -86,7 +128,7 @@ def _size_in_storage(table: OpenTable, path: str) -> int:
 
 
 def snapshot(table: OpenTable, *, as_of: Moment | None = None, read_optimized: bool = False) -> Snapshot:
-    """What a query at that moment sees. Merge-on-read tables only through `read_optimized`.
+    """What a query at that moment sees; with `read_optimized` the base files alone of a merge-on-read table.
 
     `WriterActive` if a moment is named that a write may still change, after waiting for it.
     """
@@ -99,13 +141,9 @@ def take_settled_snapshot(
     table: OpenTable, time: InstantTime | None, *, read_optimized: bool = False
 ) -> Snapshot:
     """As `snapshot`, as of a time up to which everything is known to be decided."""
-    if table.settings.table_type is TableType.MERGE_ON_READ and not read_optimized:
-        raise UnsupportedTable(
-            "snapshot reads of merge-on-read tables are not supported",
-            table=table.settings.name,
-            hint="read_optimized=True reads the base files alone",
-        )
-    return read_stable(table.store, lambda timeline: _snapshot(table, timeline, time))
+    return read_stable(
+        table.store, lambda timeline: _snapshot(table, timeline, time, base_only=read_optimized)
+    )
 
 
 def _await(table: OpenTable, as_of: InstantTime | None) -> None:
@@ -114,15 +152,17 @@ def _await(table: OpenTable, as_of: InstantTime | None) -> None:
         await_settled(table, lambda _: as_of)
 
 
-def _snapshot(table: OpenTable, timeline: Timeline, time: InstantTime | None) -> Snapshot:
+def _snapshot(table: OpenTable, timeline: Timeline, time: InstantTime | None, *, base_only: bool) -> Snapshot:
     view = _view(table, timeline).reaching(time)
-    slices = view.latest(time)
+    # Of copy-on-write tables no program reads log files, whatever lies about.
+    base_only = base_only or table.settings.table_type is TableType.COPY_ON_WRITE
+    slices = view.latest(time, base_only=base_only)
     _warn_of_hidden_rows(table, view)
     schema = table_schema(table, timeline, time)
     if schema is None and time is not None and view.has_archived:
         schema = _schema_as_of(view.schemas, time)
     if schema is None and slices.num_rows > 0:
-        file = slices["base"][0].as_py()
+        file = file_paths(slices)[0].as_py()
         raise TableDamaged("no commit says what columns the table has", table=table.settings.name, file=file)
     return Snapshot(
         schema,
@@ -130,7 +170,25 @@ def _snapshot(table: OpenTable, timeline: Timeline, time: InstantTime | None) ->
         view.schemas,
         placement_by_commit=view.placement_by_commit,
         are_first=_are_first(view.timeline, slices),
+        merge=_log_merge(table, view, slices, schema, time),
     )
+
+
+def _log_merge(
+    table: OpenTable, view: View, slices: pa.Table, schema: pa.Schema | None, time: InstantTime | None
+) -> LogMerge | None:
+    if not has_logs(slices):
+        return None
+    table.settings.check_log_merges()
+    name = table.settings.deciding_column
+    if name is not None and (schema is None or name not in schema.names):
+        raise UnsupportedTable(
+            "the log files of this table cannot be read: it lacks the column that decides between rows",
+            table=table.settings.name,
+            column=name,
+        )
+    ordering = None if name is None or schema is None else schema.field(name)
+    return LogMerge(view.log_instants(slices, time), ordering)
 
 
 def _warn_of_hidden_rows(table: OpenTable, view: View) -> None:

@@ -1,9 +1,14 @@
-"""Files of a read shared among tasks: few enough that starting tasks does not take longer than reading."""
+"""Files and slices of a read shared among tasks: few, so that starting these does not take longest."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from holdfast.model.slices import FileSlice
+
+_T = TypeVar("_T")
 
 _TASK_BYTES = 64 << 20
 """A worker reads so much in about the time in which ten tasks are started."""
@@ -18,13 +23,22 @@ def files_of_tasks(paths: Sequence[str], sizes: pa.ChunkedArray | None) -> list[
         sizes = pa.chunked_array([pa.nulls(len(paths), pa.int64())])
     average = pc.mean(sizes).as_py()
     known = pc.fill_null(sizes, _UNKNOWN_BYTES if average is None else int(average))
-    tasks: list[list[str]] = []
+    return _share(zip(paths, known.to_pylist(), strict=True))
+
+
+def slices_of_tasks(slices: Sequence[FileSlice]) -> list[list[FileSlice]]:
+    """The slices of each task. One that is large has a task to itself."""
+    return _share((each, (each.size or _UNKNOWN_BYTES) + len(each.logs) * _OPENING_BYTES) for each in slices)
+
+
+def _share(weighed: Iterable[tuple[_T, int]]) -> list[list[_T]]:
+    tasks: list[list[_T]] = []
     filled = _TASK_BYTES
-    for path, size in zip(paths, known.to_pylist(), strict=True):
+    for one, size in weighed:
         weight = size + _OPENING_BYTES
         if filled + weight > _TASK_BYTES:
             tasks.append([])
             filled = 0
-        tasks[-1].append(path)
+        tasks[-1].append(one)
         filled += weight
     return tasks

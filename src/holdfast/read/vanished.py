@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from holdfast.errors import Conflict, HoldfastError, SnapshotExpired, TableDamaged
-from holdfast.model.names import parse_base_file
+from holdfast.model.instant import InstantTime
+from holdfast.model.names import parse_base_file, parse_log_file
 from holdfast.storage.store import Store
 from holdfast.table.clean_plans import find_deleting_clean
 from holdfast.timeline.timeline import load_timeline
@@ -36,13 +37,22 @@ def _explain(store: Store, error: TableDamaged) -> HoldfastError | None:
             file=file,
             hint="read again; a lease keeps the files of a snapshot: table.lease(owner, ttl)",
         )
-    name = parse_base_file(file.rpartition("/")[2])
+    instant = _writer(file.rpartition("/")[2])
     timeline = load_timeline(store)
     first = timeline.first_commit_time
-    if name is None or first is None or name.instant < first:
+    if instant is None or first is None or instant < first:
         return None
-    if name.instant in {commit.time for commit in timeline.completed_commits}:
+    if instant in {commit.time for commit in timeline.completed_commits}:
         return None
     return Conflict(
-        "a commit was taken back while its rows were read", instant=name.instant, file=file, hint="read again"
+        "a commit was taken back while its rows were read", instant=instant, file=file, hint="read again"
     )
+
+
+def _writer(name: str) -> InstantTime | None:
+    """The write whose name a data file has; None for log files of other programs."""
+    log = parse_log_file(name)
+    if log is not None:
+        return log.written_by
+    base = parse_base_file(name)
+    return None if base is None else base.instant

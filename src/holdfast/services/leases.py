@@ -353,7 +353,7 @@ def _check(table: OpenTable, held: Lease) -> None:
 def _files_of(table: OpenTable, timeline: Timeline, moment: InstantTime) -> pa.Array:
     """The files of the snapshot, log files included; every base file is there."""
     view = load_view(table.store, timeline)
-    base = view.latest(moment)["base"].combine_chunks()
+    base = view.latest(moment)["base"].drop_null().combine_chunks()
     services = pending_services(table.store, timeline)
     slices = with_logs(view, services.compactions)
     if not has_logs(slices):

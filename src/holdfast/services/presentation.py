@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from holdfast.config.choices import TableType
 from holdfast.config.table import TABLE_VERSION
 from holdfast.model.instant import COMMIT_ACTIONS, Instant
 from holdfast.model.names import META_FOLDER
@@ -374,7 +373,6 @@ def show_status(table: OpenTable, status: TableStatus) -> Document:
 
 def _status(table: OpenTable, status: TableStatus) -> Iterator[Block]:
     settings, latest = table.settings, status.latest_commit
-    is_base_only = settings.table_type is TableType.MERGE_ON_READ
     yield Facts(
         [
             ("name", settings.name),
@@ -387,7 +385,7 @@ def _status(table: OpenTable, status: TableStatus) -> Iterator[Block]:
             ("latest commit", latest and latest.time),
             ("completed (UTC)", latest and latest.completed_at),
             ("commits", status.commits),
-            ("base files" if is_base_only else "files", status.files),
+            ("files", status.files),
             ("size", Bytes(status.size_bytes)),
             ("partitions", status.partitions),
         ]

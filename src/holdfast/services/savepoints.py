@@ -22,6 +22,7 @@ from holdfast.read.snapshot import Moment
 from holdfast.services.plans import refuse_beyond_plan
 from holdfast.services.targets import commit_at, instant_named, refuse_if_doomed
 from holdfast.storage.store import read_or_none
+from holdfast.table.counted_logs import with_counted_logs
 from holdfast.table.missing_commits import catch_up_ledger
 from holdfast.table.opened import OpenTable
 from holdfast.table.pending import refuse_if_restoring
@@ -155,7 +156,13 @@ def _metadata_shown(table: OpenTable, timeline: Timeline, time: InstantTime) -> 
 
 def _files(table: OpenTable, time: InstantTime) -> dict[str, tuple[str, ...]]:
     """The names of all files of the commit's snapshot, by partition; every one is there."""
-    latest = read_stable(table.store, lambda now: load_view(table.store, now).latest(end_of(time)))
+
+    def find_slices(now: Timeline) -> pa.Table:
+        view = load_view(table.store, now)
+        # Log files of later writes are of the same slices, and may go.
+        return with_counted_logs(view, view.latest(end_of(time)), time)
+
+    latest = read_stable(table.store, find_slices)
     paths, rows = data_files(latest)
     partitions = latest["partition"].take(pa.array(rows))
     files: dict[str, list[str]] = {}

@@ -105,7 +105,7 @@ class TableStatus:
 def table_status(table: OpenTable, *, ask: Ask = ask_nobody) -> TableStatus:
     """`ask` finds out what became of the pushes that are recorded; without it the newest count as served."""
     timeline, state = timeline_and_ledger(table)
-    files = snapshot_slices(table)
+    slices = snapshot_slices(table)
     pending = pending_instants(table, timeline, state)
     records = push_records(table)
     fates = ask(records.pushes)
@@ -116,9 +116,9 @@ def table_status(table: OpenTable, *, ask: Ask = ask_nobody) -> TableStatus:
         columns={field.name: str(field.type) for field in table_schema(table, timeline) or ()},
         latest_commit=timeline.last_commit,
         commits=len(timeline.completed_commits),
-        files=len(files),
-        size_bytes=sum(file.size or 0 for file in files),
-        partitions=len({file.partition for file in files}),
+        files=sum(len(one.files) for one in slices),
+        size_bytes=sum(one.bytes for one in slices),
+        partitions=len({one.partition for one in slices}),
         pending=pending,
         leases=tuple(leases(table)),
         leftovers=len(leftovers),

@@ -12,8 +12,9 @@ import logging
 from holdfast.format.commits import check_digest, decode_written_files
 from holdfast.format.malformed import report_damage
 from holdfast.model.instant import Instant, InstantTime
-from holdfast.model.names import HEARTBEAT_FOLDER, heartbeat_path, instant_path, is_file_of
+from holdfast.model.names import HEARTBEAT_FOLDER, heartbeat_path, instant_path
 from holdfast.storage.store import read_or_none
+from holdfast.table.log_files import SharedFiles, files_of_write
 from holdfast.table.markers import delete_markers, instants_with_markers, read_markers
 from holdfast.table.opened import OpenTable
 from holdfast.timeline.timeline import load_timeline
@@ -50,8 +51,13 @@ def sweep(table: OpenTable) -> None:
 
 def surplus_files(table: OpenTable, time: InstantTime, *, committed: frozenset[str]) -> tuple[str, ...]:
     """Files of `time` that its markers announce and its commit does not name."""
+    return files_of_markers(table, time, committed=committed).own
+
+
+def files_of_markers(table: OpenTable, time: InstantTime, *, committed: frozenset[str]) -> SharedFiles:
+    """As `surplus_files`, with the log files in which there is more than what `time` wrote."""
     announced = [marker.data_path for marker in read_markers(table.store, time)]
-    return tuple(path for path in announced if path not in committed and is_file_of(path, time))
+    return files_of_write(table.store, (path for path in announced if path not in committed), time)
 
 
 def _sweep_markers(table: OpenTable, time: InstantTime, *, committed: frozenset[str]) -> None:

@@ -12,7 +12,14 @@ from holdfast.errors import TableDamaged
 from holdfast.format.cleans import StoredCleanPlan, decode_clean_metadata, decode_clean_plan
 from holdfast.format.malformed import Malformed, report_damage
 from holdfast.model.instant import Action, InstantTime, State
-from holdfast.model.names import clean_plan_path, in_partition, instant_file, parse_base_file, partition_of
+from holdfast.model.names import (
+    clean_plan_path,
+    in_partition,
+    instant_file,
+    parse_base_file,
+    parse_log_file,
+    partition_of,
+)
 from holdfast.storage.store import Store, read_or_none
 from holdfast.table.archive import read_archive
 from holdfast.timeline.ledger import LedgerState
@@ -133,7 +140,11 @@ def _names_in_plan(store: Store, clean: InstantTime, partition: str) -> tuple[st
 
 def _spellings(partition: str, name: str) -> tuple[str, ...]:
     """How a file may be named: by its path, its file group, or as one version of that."""
-    path, parsed = in_partition(partition, name), parse_base_file(name)
+    path, log = in_partition(partition, name), parse_log_file(name)
+    if log is not None:
+        group = in_partition(partition, log.file_id)
+        return path, group, f"{group}@{log.base_instant}"
+    parsed = parse_base_file(name)
     if parsed is None:
         return (path,)
     group = in_partition(partition, parsed.file_id)

@@ -13,6 +13,7 @@ from holdfast.storage.store import Store
 
 CREATE = "CREATE"
 MERGE = "MERGE"
+APPEND = "APPEND"
 _TYPE_FILE = "MARKERS.type"
 _SERVER_KIND = "TIMELINE_SERVER_BASED"
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from holdfast.errors import Refused
-from holdfast.format.compaction_plans import decode_compaction_plan
+from holdfast.format.compaction_plans import CompactionPlan, decode_compaction_plan
 from holdfast.format.malformed import Malformed, report_damage
 from holdfast.format.replace_requests import ReplaceRequest, decode_replace_request
 from holdfast.format.restores import decode_restore_plan
@@ -21,6 +21,9 @@ from holdfast.timeline.timeline import Timeline
 
 _COMPACTIONS = (Action.COMPACTION, Action.LOGCOMPACTION)
 _ALL_SLICES = InstantTime("0")
+
+AT_ONCE = "holdfast.at.once"
+"""Extra metadata of a plan: `true` if it was made to be carried out at once. Nobody else begins it."""
 
 
 def pending_restore(timeline: Timeline, state: LedgerState) -> Restoring | None:
@@ -152,6 +155,35 @@ def pending_clustering(store: Store, timeline: Timeline) -> frozenset[InstantTim
     replacements = [i for i in timeline.pending_writes if i.action is Action.REPLACECOMMIT]
     return frozenset(
         instant.time for instant, request in _replace_requests(store, replacements) if request.is_clustering
+    )
+
+
+def read_compaction_plan(store: Store, compaction: InstantTime) -> CompactionPlan | None:
+    """The stored plan of a compaction; None if it is absent or was never whole."""
+    path = instant_file(compaction, Action.COMPACTION, State.REQUESTED)
+    content = read_or_none(store, path)
+    if not content:
+        return None
+    with report_damage("a compaction plan cannot be read", file=path):
+        return decode_compaction_plan(content)
+
+
+def pending_compactions(store: Store, timeline: Timeline) -> list[tuple[Instant, CompactionPlan]]:
+    """The compactions that are not finished, oldest first, with what they are to do."""
+    pending = [i for i in timeline.instants if i.action is Action.COMPACTION and not i.is_completed]
+    found: list[tuple[Instant, CompactionPlan]] = []
+    for instant, path, content in _requests(store, pending):
+        with report_damage("a compaction plan cannot be read", file=path):
+            found.append((instant, decode_compaction_plan(content)))
+    return found
+
+
+def groups_to_compact(store: Store, timeline: Timeline) -> frozenset[str]:
+    """The file groups of pending compactions, as `partition/file id`."""
+    return frozenset(
+        in_partition(operation.partition, operation.file_id)
+        for _, plan in pending_compactions(store, timeline)
+        for operation in plan.operations
     )
 
 

@@ -19,6 +19,7 @@ import logging
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
+from holdfast.config.choices import TableType
 from holdfast.errors import TableDamaged
 from holdfast.format.archive import ArchivedFile
 from holdfast.format.commits import decode_partitions, reseal_commit
@@ -26,13 +27,14 @@ from holdfast.format.malformed import report_damage
 from holdfast.format.partition_metafile import PartitionMetafile, encode_partition_metafile
 from holdfast.format.restores import RestoreMetadata, encode_restore_metadata
 from holdfast.format.rollbacks import RolledBackInstant
-from holdfast.model.instant import COMMIT_ACTIONS, Action, Instant, InstantTime, State
+from holdfast.model.instant import COMMIT_ACTIONS, Action, Instant, InstantTime, State, moment_of
 from holdfast.model.names import PARTITION_METAFILE, in_partition, instant_file
 from holdfast.storage.store import Store, read_or_none
 from holdfast.table.clean_plans import pending_cleans
 from holdfast.table.missing_commits import refuse_if_incomplete, refuse_if_vanished
 from holdfast.table.pending import is_rollback_over, rollbacks_by_target, unshown_restores
 from holdfast.table.properties_file import has_settings, show_settings
+from holdfast.table.zone import timeline_zone
 from holdfast.timeline.archived import load_archived
 from holdfast.timeline.ledger import NO_SLOT, DecidedCommit, LedgerState
 from holdfast.timeline.timeline import Timeline, load_timeline
@@ -41,6 +43,10 @@ if TYPE_CHECKING:
     from holdfast.table.opened import OpenTable
 
 log = logging.getLogger(__name__)
+
+_MODIFICATIONS = 10
+_WAIT_MS = 1000
+"""A clock that is further ahead than all of them together is reported, and `verify` tells what it does."""
 
 
 def publish_decided(
@@ -291,6 +297,29 @@ def _publish(table: OpenTable, time: InstantTime, action: Action, *, payload: by
     path = instant_file(time, action, State.COMPLETED)
     if not table.store.create(path, payload) and table.store.read(path) != payload:
         raise TableDamaged("a completed instant says something else than its ledger entry", file=path)
+    if table.settings.table_type is TableType.MERGE_ON_READ:
+        _modify_after(table, path, time)
+
+
+def _modify_after(table: OpenTable, path: str, time: InstantTime) -> None:
+    """Write the file anew until storage says that it was modified at its instant, or later.
+
+    Hudi 1.x takes that for the completion of the commit, and gives log files of a
+    commit that was completed before its instant to the slices before it. The
+    writer's clock is ahead of storage's then.
+    """
+    began_ms = round(moment_of(time, timeline_zone(table)).timestamp() * 1000)
+    for _ in range(_MODIFICATIONS):
+        stored = table.store.stat(path)
+        if stored is None or stored.modified_ms >= began_ms:
+            return
+        table.clock.wait_ms(min(began_ms - stored.modified_ms, _WAIT_MS))
+        try:
+            content, version = table.store.read_version(path)
+        except FileNotFoundError:
+            return  # It was taken back.
+        table.store.replace(path, content, version)
+    log.warning("publish.modified_too_early", extra={"table": table.store.uri(""), "file": path})
 
 
 def _partitions(payload: bytes, time: InstantTime) -> list[str]:

@@ -8,6 +8,7 @@ them.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import repeat
 
 import numpy as np
@@ -32,18 +33,23 @@ from holdfast.model.slices import FileSlice
 from holdfast.storage.store import Store
 from holdfast.table.archive import read_archive
 from holdfast.table.clean_plans import find_deleting_clean
+from holdfast.table.log_instants import LogInstants, WrittenLog
 from holdfast.table.row_placement import RowPlacement
-from holdfast.table.undone import read_undone
+from holdfast.table.undone import Undone, read_undone
 from holdfast.timeline.archived import NO_ARCHIVE, ArchivedTimeline
 from holdfast.timeline.timeline import Timeline, read_all_completed
 
 _BASE_FILE_SUFFIX = ".parquet"
 _LOG = ".log."
 """In the name of every log file."""
+_LOG_ORDER = r"\.log\.(?P<version>[0-9]+)(?:_(?P<token>[^_/.]*))?"
 _UNDOING: Mapping[Action, Callable[[bytes], RollbackMetadata | RestoreMetadata]] = {
     Action.ROLLBACK: decode_rollback_metadata,
     Action.RESTORE: decode_restore_metadata,
 }
+
+_OUR_LOG = r"^.*\.log\.[0-9]+_[0-9]+-([0-9]{8})-([0-9]{9})(?:\.cdc)?$"
+"""The path of a log file of ours, whose name tells which write made it."""
 
 SLICES = pa.schema(
     [
@@ -58,6 +64,15 @@ SLICES = pa.schema(
 )
 """One row per file slice: what is kept or deleted together, and makes one version of a file group."""
 
+WRITTEN_LOGS = pa.schema(
+    [
+        *((name, pa.string()) for name in ("path", "partition", "file_id", "instant")),
+        ("size", pa.int64()),
+        ("commit", pa.string()),
+    ]
+)
+"""One row per log file that a commit wrote to. `instant` is that of the slice."""
+
 DATA_FILES = pa.schema([(name, pa.string()) for name in ("path", "partition", "file_id", "instant")])
 """One row per data file, base files and log files, with the slice that it is of."""
 
@@ -70,18 +85,19 @@ class _CommitFacts:
     replaced: dict[str, InstantTime]
     schemas: dict[InstantTime, str]
     placement: RowPlacement
+    logs: pa.Table
 
 
 @dataclass(frozen=True)
 class View:
-    """All file slices of a table that belong to finished commits, of all versions.
-
-    Their log files are not among them, until `with_logs` adds them: readers do not look at those yet.
-    """
+    """All file slices of a table that belong to finished commits, of all versions."""
 
     timeline: Timeline
     slices: pa.Table
-    """Rows of `SLICES` in the order of the paths, so the versions of a file group stand together."""
+    """Those with a base file, as rows of `SLICES` in the order of the paths; log files are not among them.
+
+    So the versions of a file group stand together. `with_logs` and `latest` add the log files.
+    """
     listed: pa.Array
     """The paths of all files there are."""
     replaced: dict[str, InstantTime]
@@ -94,22 +110,30 @@ class View:
     """Whether the timeline has those commits, too, that were archived."""
     placement_by_commit: RowPlacement = field(default_factory=dict)
     """Commits of the timeline that say that the rows they wrote lie in the partitions these name."""
+    written_logs: pa.Table | None = None
+    """The log files that commits of the timeline name, as rows of `WRITTEN_LOGS`; None if not known."""
+    archived: ArchivedTimeline = NO_ARCHIVE
 
-    def latest(self, as_of: InstantTime | None = None) -> pa.Table:
-        """The newest version of each visible file group, in the order of the paths.
+    def latest(self, as_of: InstantTime | None = None, *, base_only: bool = False) -> pa.Table:
+        """The newest version of each visible file group, with its log files; one group after the other.
 
         Never a part of it: if a file is gone that the snapshot consists of,
         that is `SnapshotExpired` where a clean explains it, else `TableDamaged`.
+        With `base_only` the newest base file of each, whatever logs say: what
+        a read-optimized query sees.
         """
         view = self.reaching(as_of)
         if view is not self:
-            return view.latest(as_of)
-        newest = self.newest(as_of)
+            return view.latest(as_of, base_only=base_only)
+        newest = self.newest(as_of, base_only=base_only)
+        bases = newest["base"].drop_null()
         # Looked for among the few that are newest, not among all there are.
-        there = self.listed.filter(pc.is_in(self.listed, newest["base"].combine_chunks())).unique()
-        if len(there) < len(newest):
-            absent = newest["base"].filter(pc.invert(pc.is_in(newest["base"], there)))
+        there = self.listed.filter(pc.is_in(self.listed, bases.combine_chunks())).unique()
+        if len(there) < len(bases):
+            absent = bases.filter(pc.invert(pc.is_in(bases, there)))
             raise self._incomplete(absent[0].as_py(), as_of)
+        if not base_only:
+            self._check_logs(newest, as_of)
         if as_of is not None:
             self._check_superseded(as_of)
         return newest
@@ -127,15 +151,136 @@ class View:
         view = view_of(self.store, archived.with_active(self.timeline), self.listed, archived=archived)
         return replace(view, has_archived=True)
 
-    def newest(self, as_of: InstantTime | None = None) -> pa.Table:
+    def newest(self, as_of: InstantTime | None = None, *, base_only: bool = False) -> pa.Table:
         """As `latest`, whether the files are there or not."""
-        slices = self.slices
+        slices = self.slices if base_only else self.all_slices
         if as_of is not None:
             slices = slices.filter(pa.array(instant_numbers(slices["instant"]) <= int(as_of)))
         hidden = [group for group, time in self.replaced.items() if as_of is None or time <= as_of]
         if hidden:
             slices = slices.filter(pc.invert(pc.is_in(slice_groups(slices), pa.array(hidden, pa.string()))))
-        return slices.take(pa.array(_newest_of_each_group(slices), pa.int64()))
+        newest = _newest_of_each_group(slices)
+        if base_only or slices is self.slices:
+            return slices.take(pa.array(newest, pa.int64()))
+        return self._without_strange_logs(continue_slices(slices, newest, self.compactions), as_of)
+
+    def _without_strange_logs(self, slices: pa.Table, as_of: InstantTime | None) -> pa.Table:
+        """The slices without the log files that are known to have no block that counts.
+
+        Of what Hudi's programs left, that did not become commits, only the blocks tell.
+        """
+        logs = pc.list_flatten(slices["logs"]).combine_chunks()
+        if len(logs) == 0:
+            return slices
+        instants = self._instants_until(as_of)
+        written = self.written_logs if self.written_logs is not None else WRITTEN_LOGS.empty_table()
+        oldest = written.group_by("path").aggregate([("commit", "min")])
+        commits = oldest["commit_min"].take(pc.index_in(logs, oldest["path"].combine_chunks()))
+        names = pc.replace_substring_regex(logs, _OUR_LOG, r"\1\2")
+        own = pc.if_else(pc.equal(names, logs), None, names)
+        writers = pc.coalesce(own, commits.combine_chunks()).dictionary_encode()
+        counts = pa.array([instants.counts(writer) for writer in writers.dictionary.to_pylist()], pa.bool_())
+        is_kept = pc.fill_null(counts.take(writers.indices), True)
+        if pc.all(is_kept).as_py():
+            return slices
+        owners = pc.list_parent_indices(slices["logs"].combine_chunks()).filter(is_kept).to_numpy()
+        at = slices.schema.get_field_index("logs")
+        return slices.set_column(
+            at, SLICES.field("logs"), _lists(logs.filter(is_kept), owners, slices.num_rows)
+        )
+
+    @cached_property
+    def all_slices(self) -> pa.Table:
+        """The slices of finished commits and pending compactions, whether their base files are there or not.
+
+        With their log files, in an order in which those of a file group stand together.
+        """
+        logs = _find_shown_logs(self, self.compactions)
+        if logs.num_rows == 0:
+            return self.slices
+        slices = _add_logs(self.slices, logs)
+        numbers = pa.array(instant_numbers(slices["instant"]))
+        keys = pa.table([slices["partition"], slices["file_id"], numbers], names=["partition", "id", "time"])
+        order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
+        return slices.take(order)
+
+    @property
+    def compactions(self) -> frozenset[InstantTime]:
+        """Those that are pending: log files that carry their instants continue the slices before."""
+        instants = self.timeline.instants
+        return frozenset(i.time for i in instants if i.action is Action.COMPACTION and not i.is_completed)
+
+    def log_instants(self, slices: pa.Table, as_of: InstantTime | None = None) -> LogInstants:
+        """Which blocks of the log files of these slices, which `latest` gave, are part of the snapshot."""
+        written = self._facts_of_logs(pc.list_flatten(slices["logs"]), as_of)
+        return replace(self._instants_until(as_of), written=written)
+
+    def _instants_until(self, as_of: InstantTime | None) -> LogInstants:
+        until = None if as_of is None else end_of(as_of)
+        commits = [commit.time for commit in self.timeline.completed_commits]
+        pending = [i.time for i in self.timeline.instants if not i.is_completed]
+        undone, stretches = self._taken_back
+        return LogInstants(
+            completed=frozenset(time for time in commits if until is None or end_of(time) <= until),
+            first=self.timeline.first_commit_time,
+            undone=frozenset((*pending, *undone)),
+            stretches=stretches,
+            as_of=as_of,
+        )
+
+    @cached_property
+    def _taken_back(self) -> tuple[list[str], Undone]:
+        return _undone(self.store, self.timeline, self.archived)
+
+    def log_sizes(self, slices: pa.Table) -> dict[str, int]:
+        """How long the log files of these slices are, as far as commits of the timeline tell."""
+        if not has_logs(slices):
+            return {}
+        facts = self._facts_of_logs(pc.list_flatten(slices["logs"]), None)
+        return {path: written.size for path, written in facts.items()}
+
+    def _facts_of_logs(self, paths: pa.ChunkedArray, as_of: InstantTime | None) -> dict[str, WrittenLog]:
+        """What commits of the timeline until then say of log files."""
+        written = self._logs_written(as_of)
+        if written is None:
+            return {}
+        chosen = written.filter(pc.is_in(written["path"], paths.combine_chunks()))
+        longest = chosen.group_by("path").aggregate([("size", "max"), ("commit", "max")])
+        columns = (longest[name].to_pylist() for name in ("path", "size_max", "commit_max"))
+        return {path: WrittenLog(size, commit) for path, size, commit in zip(*columns, strict=True)}
+
+    def _logs_written(self, as_of: InstantTime | None) -> pa.Table | None:
+        if self.written_logs is None or as_of is None:
+            return self.written_logs
+        is_then = instant_numbers(self.written_logs["commit"]) <= int(end_of(as_of))
+        return self.written_logs.filter(pa.array(is_then))
+
+    def _check_logs(self, newest: pa.Table, as_of: InstantTime | None) -> None:
+        """Look for log files that commits wrote to these slices, or later ones, and that are not of them."""
+        lost = self.find_lost_logs(newest, as_of)
+        if len(lost) == 0:
+            return
+        path = lost[0].as_py()
+        if not pc.any(pc.equal(self.listed, path)).as_py():
+            raise self._incomplete(path, as_of)
+        raise TableDamaged(
+            "a log file of a commit belongs to a file slice that no commit and no plan knows",
+            file=path,
+            hint="a compaction was taken back after rows had been written to its file slices",
+        )
+
+    def find_lost_logs(self, newest: pa.Table, as_of: InstantTime | None = None) -> pa.ChunkedArray:
+        """The log files that commits wrote to these slices, or later ones, and that are not of them."""
+        written = self._logs_written(as_of)
+        if written is None or written.num_rows == 0:
+            return pa.chunked_array([], pa.string())
+        at = pc.index_in(slice_groups(written), slice_groups(newest).combine_chunks())
+        is_visible = at.is_valid()
+        written = written.filter(is_visible)
+        serving = newest["instant"].take(at.drop_null())
+        is_serving = instant_numbers(written["instant"]) >= instant_numbers(serving)
+        is_read = pc.is_in(written["path"], pc.list_flatten(newest["logs"]).combine_chunks())
+        return written.filter(pc.and_(pa.array(is_serving), pc.invert(is_read)))["path"]
 
     def find_written_into_the_past(self) -> str | None:
         """A file that was built on a version with a later time; None if there is none, as it should be.
@@ -177,9 +322,9 @@ class View:
         is_since = pa.chunked_array([pa.array(instant_numbers(self.slices["instant"]) > int(as_of))])
         later = self.slices.filter(pc.fill_null(pc.and_(was_then, is_since), False))
         served = _slice_keys(slice_groups(later), later["previous"])
-        kept = slice_keys(self.slices)
+        kept = slice_keys(self.all_slices)
         gone = served.filter(pc.invert(pc.is_in(served, kept.combine_chunks())))
-        known = set(slice_groups(self.slices).unique().to_pylist()) if self.replaced else set()
+        known = set(slice_groups(self.all_slices).unique().to_pylist()) if self.replaced else set()
         lost = [group for group, time in self.replaced.items() if time > as_of and group not in known]
         if len(gone) > 0 or lost:
             raise self._incomplete(gone[0].as_py() if len(gone) > 0 else lost[0], as_of)
@@ -236,7 +381,15 @@ def _view_of(
     slices = pa.concat_tables([facts.slices, older])
     slices = slices.take(pc.sort_indices(slices["base"]))
     return View(
-        timeline, slices, listed, facts.replaced, facts.schemas, store, placement_by_commit=facts.placement
+        timeline,
+        slices,
+        listed,
+        facts.replaced,
+        facts.schemas,
+        store,
+        placement_by_commit=facts.placement,
+        written_logs=facts.logs,
+        archived=archived,
     )
 
 
@@ -248,6 +401,7 @@ def _read_facts(
     If partitions are given, only the slices in those, and nothing else.
     """
     tables: list[pa.Table] = [SLICES.empty_table()]
+    logs: list[pa.Table] = [WRITTEN_LOGS.empty_table()]
     replaced: dict[str, InstantTime] = {}
     schemas: dict[InstantTime, str] = {}
     placement: dict[InstantTime, frozenset[InstantTime]] = {}
@@ -259,6 +413,7 @@ def _read_facts(
                 writes = Writes(decode_writes_in(content, partitions), None, are_in_place=False)
             ids = decode_replaced_file_ids(content) if instant.action is Action.REPLACECOMMIT else {}
         tables.append(_slices_of_commit(writes.files, instant.time))
+        logs.append(_logs_of_commit(writes.files, instant.time))
         if writes.are_in_place:
             placement[instant.time] = writes.built_on
         if writes.schema is not None:
@@ -266,7 +421,7 @@ def _read_facts(
         for partition, file_ids in ids.items():
             for file_id in file_ids:
                 replaced.setdefault(in_partition(partition, file_id), instant.time)
-    return _CommitFacts(pa.concat_tables(tables), replaced, schemas, placement)
+    return _CommitFacts(pa.concat_tables(tables), replaced, schemas, placement, pa.concat_tables(logs))
 
 
 def _slices_of_commit(files: list[WrittenFile], instant: InstantTime) -> pa.Table:
@@ -284,6 +439,20 @@ def _slices_of_commit(files: list[WrittenFile], instant: InstantTime) -> pa.Tabl
     return pa.table(columns, schema=SLICES)
 
 
+def _logs_of_commit(files: list[WrittenFile], instant: InstantTime) -> pa.Table:
+    """The log files that one commit wrote, as rows of `WRITTEN_LOGS`."""
+    sizes = {file.path: file.file_size_in_bytes for file in files if file.path and _LOG in file.path}
+    if not sizes:
+        return WRITTEN_LOGS.empty_table()
+    logs = parse_log_files(pa.array(sizes, pa.string()))
+    columns = [
+        *logs.columns,
+        pa.array([sizes[path] for path in logs["path"].to_pylist()], pa.int64()),
+        pa.array([instant] * logs.num_rows, pa.string()),
+    ]
+    return pa.table(columns, schema=WRITTEN_LOGS)
+
+
 def _of_archived_commits(
     store: Store | None, timeline: Timeline, rows: pa.Table, *, archived: ArchivedTimeline = NO_ARCHIVE
 ) -> pa.Table:
@@ -298,16 +467,24 @@ def _of_archived_commits(
     pending = pa.array([i.time for i in timeline.instants if not i.is_completed], pa.string())
     is_older = pa.chunked_array([pa.array(instant_numbers(rows["instant"]) < int(end_of(first)))])
     older = rows.filter(pc.and_(is_older, pc.invert(pc.is_in(rows["instant"], pending))))
-    if older.num_rows == 0 or store is None:
+    if older.num_rows == 0:
         return older
+    undone, stretches = _undone(store, timeline, archived)
+    older = older.filter(pc.invert(pc.is_in(older["instant"], pa.array(undone, pa.string()))))
+    is_undone = stretches.covers(instant_numbers(older["instant"]))
+    return older.filter(pa.array(~is_undone)) if is_undone.any() else older
+
+
+def _undone(store: Store | None, timeline: Timeline, archived: ArchivedTimeline) -> tuple[list[str], Undone]:
+    """The writes that were rolled back, as far as the timeline tells, and when none stands that is older."""
     undoing = [i for i in timeline.instants if i.action in _UNDOING and i.is_completed]
     undone: list[str] = []
+    if store is None:
+        return undone, Undone()
     for instant, content in archived.read_completed(store, undoing):
         with report_damage("what was rolled back cannot be read", file=instant_path(instant)):
             undone += _UNDOING[instant.action](content).commits
-    older = older.filter(pc.invert(pc.is_in(older["instant"], pa.array(undone, pa.string()))))
-    is_undone = read_undone(store).covers(instant_numbers(older["instant"]))
-    return older.filter(pa.array(~is_undone)) if is_undone.any() else older
+    return undone, read_undone(store)
 
 
 def with_logs(view: View, compactions: Collection[InstantTime]) -> pa.Table:
@@ -318,13 +495,63 @@ def with_logs(view: View, compactions: Collection[InstantTime]) -> pa.Table:
     instants.
     """
     base = view.slices.filter(pc.is_in(view.slices["base"], view.listed))
+    return _add_logs(base, _find_shown_logs(view, compactions))
+
+
+def _find_shown_logs(view: View, compactions: Collection[InstantTime]) -> pa.Table:
+    """The log files of slices that readers know, as rows of `DATA_FILES`, each behind those it follows."""
     logs = parse_log_files(view.listed)
     if logs.num_rows == 0 or view.timeline.first_commit_time is None:
-        return base
+        return logs.slice(0, 0)
     shown = [commit.time for commit in view.timeline.completed_commits]
     is_shown = pc.is_in(logs["instant"], pa.array([*shown, *compactions], pa.string()))
-    older = _of_archived_commits(view.store, view.timeline, logs.filter(pc.invert(is_shown)))
-    return _add_logs(base, pa.concat_tables([logs.filter(is_shown), older]))
+    older = logs.filter(pc.invert(is_shown))
+    older = _of_archived_commits(view.store, view.timeline, older, archived=view.archived)
+    return _sort_logs(pa.concat_tables([logs.filter(is_shown), older]))
+
+
+def _sort_logs(logs: pa.Table) -> pa.Table:
+    """By version, which is a number, then by the token of the attempt."""
+    parts = pc.extract_regex(logs["path"], _LOG_ORDER)
+    versions = pc.cast(pc.struct_field(parts, "version"), pa.int64())
+    keys = pa.table([versions, pc.struct_field(parts, "token")], names=["version", "token"])
+    order = pc.sort_indices(keys, sort_keys=[("version", "ascending"), ("token", "ascending")])
+    return logs.take(order)
+
+
+def continue_slices(
+    slices: pa.Table, newest: npt.NDArray[np.int64], compactions: Collection[InstantTime]
+) -> pa.Table:
+    """The newest slices; those of pending compactions with the slices before, which they continue."""
+    chosen = slices.take(pa.array(newest, pa.int64()))
+    is_waiting = pc.is_in(chosen["instant"], pa.array(list(compactions), pa.string())).to_numpy()
+    is_waiting &= pc.is_null(chosen["base"]).to_numpy()
+    groups = slice_groups(slices).combine_chunks()
+    before = newest - 1
+    has_before = before >= 0
+    same = pc.equal(groups.take(pa.array(newest)), groups.take(pa.array(np.maximum(before, 0))))
+    is_waiting &= has_before & same.to_numpy(zero_copy_only=False)
+    if not is_waiting.any():
+        return chosen
+    continued = slices.take(pa.array(np.where(is_waiting, before, newest), pa.int64()))
+    own = chosen["logs"].combine_chunks()
+    earlier = pc.if_else(pa.array(is_waiting), continued["logs"].combine_chunks(), without_logs(len(own)))
+    at = slices.schema.get_field_index("logs")
+    return continued.set_column(at, SLICES.field("logs"), _join_lists(earlier, own))
+
+
+def _join_lists(first: pa.ListArray, second: pa.ListArray) -> pa.ListArray:
+    """For each row the values of both."""
+    values = pa.concat_arrays([pc.list_flatten(first), pc.list_flatten(second)])
+    owners = np.concatenate([pc.list_parent_indices(each).to_numpy() for each in (first, second)])
+    order = np.argsort(owners, kind="stable")
+    return _lists(values.take(pa.array(order)), owners, len(first))
+
+
+def _lists(values: pa.Array, owners: npt.NDArray[np.int64], count: int) -> pa.ListArray:
+    """The values, which come in the order of the rows that own them, as one list for each row."""
+    ends = np.cumsum(np.bincount(owners, minlength=count))
+    return pa.ListArray.from_arrays(pa.array(np.concatenate([[0], ends]).astype(np.int32)), values)
 
 
 def _add_logs(slices: pa.Table, logs: pa.Table) -> pa.Table:

@@ -7,6 +7,10 @@ outcome of an instant is the first COMMIT or ABORT that names it:
     (no entry) ──BEGIN──► undecided ──COMMIT──► committed ──REVOKE──► aborted
                               └──────ABORT, REVOKE──────────────────────►┘
 
+A compaction may be tried again at its own instant, whose plan others rely on. So ABORT
+of one only ends an attempt, and whoever tries it next begins it anew; the owner
+that BEGIN names last is the one that may commit it.
+
 A commit stands until a REVOKE takes it back: a rollback of the newest commit,
 or a restore, which takes undecided writes with it.
 
@@ -216,6 +220,8 @@ class LedgerState:
                     birth=self.birth if entry.properties is None else entry.slot,
                     numbered=_with_number(self.numbered, entry),
                 )
+            case EntryKind.ABORT if not is_decided and entry.action is Action.COMPACTION:
+                return replace(self, begun=_without(self.begun, time))
             case EntryKind.ABORT if not is_decided:
                 assert entry.rollback is not None, "ABORT names its rollback"
                 aborted = Aborted(entry.action, entry.rollback, entry.reason)

@@ -22,7 +22,7 @@ from holdfast.format.commits import (
 )
 from holdfast.format.ledger_entries import EntryKind
 from holdfast.model.instant import InstantTime
-from holdfast.model.names import heartbeat_path
+from holdfast.model.names import heartbeat_path, in_partition
 from holdfast.services.sweep import surplus_files
 from holdfast.table.markers import delete_markers
 from holdfast.table.opened import OpenTable
@@ -100,6 +100,11 @@ def claim_of(plan: WritePlan, draft: CommitDraft, payload: bytes) -> Claim:
         is_global=plan.settings.index_type.is_global,
         absent_from=unchanged.absent_from,
         kept=frozenset(group_of(*group) for group in unchanged.kept),
+        appended=frozenset(
+            in_partition(stat.partition_path or "", stat.file_id)
+            for stat in draft.written.stats
+            if stat.log_version is not UNSET
+        ),
         origin=plan.origin,
     )
 
@@ -132,7 +137,7 @@ def decide(
         return Decision(
             kind=EntryKind.COMMIT,
             instant=instant,
-            action=plan.operation.action,
+            action=plan.action,
             operation=plan.operation.name_in_commits,
             properties=table.settings.properties if table.is_new else None,
             application=plan.settings.application,
@@ -142,11 +147,11 @@ def decide(
 
     with lock.hold() as hold:
         decided = table.ledger.append(lambda state: decision(state, hold))
-        _show(table, instant, decided)
+        show_commit(table, instant, decided)
     return decided
 
 
-def _show(table: OpenTable, instant: InstantTime, decided: LedgerState) -> None:
+def show_commit(table: OpenTable, instant: InstantTime, decided: LedgerState) -> None:
     """Publish this commit, and before it every other that was decided before it."""
     hint = "the next operation on the table shows it; do not write the rows again"
     with after_decision("the write is committed", instant=instant, hint=hint):

@@ -77,6 +77,8 @@ class Claim:
     """Partitions in which it looked for a key to remove that was not there."""
     kept: frozenset[Group] = frozenset()
     """File groups that it looked at and left as they were."""
+    appended: frozenset[str] = frozenset()
+    """File groups, as `partition/file id`, to which it added a log file."""
     origin: Origin = NO_ORIGIN
 
 

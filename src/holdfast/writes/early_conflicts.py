@@ -15,13 +15,19 @@ from holdfast.table.markers import MERGE, instants_with_markers
 
 
 def refuse_if_rival_writes(
-    store: Store, instant: InstantTime, data_path: str, file_id: str, settings: WriteSettings
+    store: Store,
+    instant: InstantTime,
+    data_path: str,
+    file_id: str,
+    settings: WriteSettings,
+    *,
+    kind: str = MERGE,
 ) -> None:
     """`WriteConflict` if an older write that shows signs of life has announced the same file group.
 
     To be called when the marker of `data_path` is left: its age shows storage's time.
     """
-    mine = store.stat(marker_path(instant, data_path, MERGE))
+    mine = store.stat(marker_path(instant, data_path, kind))
     now_ms = 0 if mine is None else mine.modified_ms
     partition = data_path.rpartition("/")[0]
     older = [rival for rival in instants_with_markers(store) if rival < instant]
@@ -40,7 +46,9 @@ def refuse_if_rival_writes(
 def _has_announced(store: Store, rival: InstantTime, partition: str, file_id: str) -> bool:
     folder = f"{marker_folder(rival)}/{partition}".rstrip("/")
     files = store.folder(folder).files
-    return any(file.path.rpartition("/")[2].startswith(f"{file_id}_") for file in files)
+    # The name of a log file begins with a dot.
+    names = (file.path.rpartition("/")[2].removeprefix(".") for file in files)
+    return any(name.startswith(f"{file_id}_") for name in names)
 
 
 def _is_beating(store: Store, rival: InstantTime, now_ms: int, timeout_ms: int) -> bool:

@@ -43,7 +43,7 @@ def with_sizes(store: Store, members: tuple[FileSlice, ...]) -> tuple[FileSlice,
         return members
     sizes = {file.path: file.size for file in store.folder(members[0].partition).files}
     return tuple(
-        replace(group, size=sizes.get(group.path)) if group.size is None else group for group in members
+        replace(group, size=sizes.get(group.home)) if group.size is None else group for group in members
     )
 
 
@@ -122,7 +122,7 @@ def insertion_targets(groups: Sequence[FileSlice], new_rows: int, settings: Writ
     """The base files that new rows of a partition are spread over, small ones first; empty for new ones."""
     files = max(1, math.ceil(new_rows * settings.record_bytes / settings.max_file_bytes))
     small = [g for g in groups if g.size is not None and g.size < settings.small_file_bytes]
-    targets = [group.path for group in sorted(small, key=lambda group: group.size or 0)[:files]]
+    targets = [group.home for group in sorted(small, key=lambda group: group.size or 0)[:files]]
     return targets + [""] * (files - len(targets))
 
 

@@ -8,10 +8,10 @@ that changes once.
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -23,31 +23,38 @@ from holdfast.config.write import WriteSettings
 from holdfast.errors import RowsChanged, TableDamaged
 from holdfast.files.conform import conform_rows
 from holdfast.files.key_footer import Verdict
-from holdfast.files.merge import Changes, Incoming, Mask, OldVersion, find_changes, open_old_version
+from holdfast.files.merge import (
+    Changes,
+    Incoming,
+    Mask,
+    OldVersion,
+    find_changes,
+    open_old_version,
+    open_without_base_file,
+)
+from holdfast.files.merged_file import OWN_META
+from holdfast.files.overlay import read_overlay
 from holdfast.files.partition_column import partition_column
 from holdfast.files.picking import Positions
 from holdfast.format.buckets import bucket_numbers, bucket_of
-from holdfast.format.commits import WriteStat
 from holdfast.format.record_keys import text_column
 from holdfast.model.instant import InstantTime
-from holdfast.model.names import BaseFileName, in_partition
+from holdfast.model.names import parse_log_file
 from holdfast.model.reports import IndexReport
 from holdfast.model.slices import FileSlice
 from holdfast.storage.store import Store
-from holdfast.table.markers import MERGE, leave_marker
-from holdfast.writes.early_conflicts import refuse_if_rival_writes
+from holdfast.table.log_instants import LogInstants
 from holdfast.writes.gather import bundles
 from holdfast.writes.layout import FileGroups, Room, rows_taken, with_sizes
+from holdfast.writes.new_versions import Candidate, GroupWriter, order_of
 from holdfast.writes.outcome import TaskOutput, Unchanged
 from holdfast.writes.task import (
     IS_DELETED,
     NewFiles,
     TaskIdentity,
     TaskRequest,
-    encoding_for,
     has_removals,
     require_keys,
-    withdraw_if_late,
 )
 
 TARGET = "_holdfast_target"
@@ -73,21 +80,32 @@ class MergeRequest:
     """Whether the rows only name keys to be removed."""
     are_all_known: bool = False
     """Whether `groups` has every partition that rows come for, those without a file group too."""
+    log_instants: LogInstants | None = None
+    """Which blocks of log files count; None if no file group has any."""
     written_with: Mapping[InstantTime, str] = field(default_factory=dict)
     """Commit → the schema of the files it wrote, for engines that read many at once."""
 
     def for_tasks(self, partitions: Iterable[str] | None) -> "MergeRequest":
         """What tasks need of it if rows come for these partitions only; None means for any."""
-        groups = self.groups
+        groups, instants = self.groups, self.log_instants
         if partitions is not None:
             groups = {path: groups.get(path, ()) for path in partitions}
-        return replace(self, groups=groups, are_all_known=partitions is not None, written_with={})
+        if instants is not None:
+            instants = instants.only(
+                log for members in groups.values() for group in members for log in group.logs
+            )
+        return replace(
+            self,
+            groups=groups,
+            are_all_known=partitions is not None,
+            log_instants=instants,
+            written_with={},
+        )
 
     @property
     def deciding_column(self) -> str | None:
         """The column by which a stored row may win against an incoming one."""
-        table = self.task.table
-        return table.ordering if table.merges_by_event_time else None
+        return self.task.table.deciding_column
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,21 +121,12 @@ class _MergeUnit:
     incoming: Incoming
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    """A file group that is open, and what the rows change in it."""
-
-    group: FileSlice
-    old: OldVersion
-    changes: Changes
-
-
 def merge_rows(
     store: Store, request: MergeRequest, identity: TaskIdentity, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[TaskOutput]:
     """Merge the batches; one output per file as each is finished, then what the look-up took and left."""
     merger = _Merger(store, request, identity)
-    by_path = {group.path: group for members in request.groups.values() for group in members}
+    by_path = {group.home: group for members in request.groups.values() for group in members}
     try:
         for rows in bundles(batches):
             for unit in _merge_units(rows, request, by_path):
@@ -233,8 +242,8 @@ class _Merger:
     def __init__(self, store: Store, request: MergeRequest, identity: TaskIdentity) -> None:
         self._store = store
         self._request = request
-        self._identity = identity
         self._new_files = NewFiles(store, request.task, identity)
+        self._group_writer = GroupWriter(store, request.task, identity)
         self.index = IndexReport()
         self.unchanged = Unchanged()
 
@@ -253,19 +262,28 @@ class _Merger:
                 # Which rows are new is known with the last of the files.
                 are_all_open = first + OPEN_FILES >= len(groups)
                 new = np.flatnonzero(is_new) if are_all_open else np.empty(0, dtype=np.int64)
+                if are_all_open and first == 0:
+                    returning, new = _returning_rows(candidates, new)
+                else:
+                    returning = [np.empty(0, dtype=np.int64) for _ in candidates]
                 row_bytes = incoming.rows.nbytes / max(incoming.rows.num_rows, 1)
                 counts = self._rows_for_each(unit, candidates, len(new), row_bytes=row_bytes)
-                for candidate, count in zip(candidates, counts, strict=True):
-                    added, new = new[:count], new[count:]
-                    if candidate.changes or count:
-                        yield TaskOutput(stat=self._write_new_version(candidate, incoming, added))
-                    elif len(candidate.changes.found) > 0:
-                        kept = frozenset([(candidate.group.partition, candidate.group.file_id)])
-                        self.unchanged += Unchanged(kept=kept)
+                for candidate, back, count in zip(candidates, returning, counts, strict=True):
+                    added, new = np.concatenate([back, new[:count]]), new[count:]
+                    yield from self._write(candidate, incoming, added)
         if is_absent.any():
             self.unchanged += Unchanged(absent_from=frozenset([unit.partition]))
         if len(new) > 0:
             yield from self._new_groups(unit, incoming.only(new))
+
+    def _write(self, candidate: Candidate, incoming: Incoming, added: Positions) -> Iterator[TaskOutput]:
+        """Store what changes in a file group, and the new rows that it takes; or report that nothing does."""
+        if candidate.changes or len(added) > 0:
+            stat = self._group_writer.write(candidate, incoming, added, removes=self._request.removes)
+            yield TaskOutput(stat=stat)
+        elif len(candidate.changes.found) > 0:
+            kept = frozenset([(candidate.group.partition, candidate.group.file_id)])
+            self.unchanged += Unchanged(kept=kept)
 
     def discard(self, error: BaseException) -> None:
         """Leave nothing of a file that is being written."""
@@ -285,24 +303,24 @@ class _Merger:
 
     def _candidates(
         self, stack: ExitStack, groups: Sequence[FileSlice], incoming: Incoming, unit: _MergeUnit
-    ) -> list[_Candidate]:
+    ) -> list[Candidate]:
         """The file groups, opened, with what the rows change in them."""
-        olds = [stack.enter_context(open_old_version(self._store, group.path)) for group in groups]
+        olds = [stack.enter_context(open_group(self._store, group, self._request)) for group in groups]
         is_candidate = np.full(len(olds), self._request.looks_up)
         if self._request.looks_up and not unit.is_located:
-            for number, old in enumerate(olds):
-                verdict, report = check_footer(old, incoming.keys, self._request)
+            for number, (group, old) in enumerate(zip(groups, olds, strict=True)):
+                verdict, report = check_footer(group, old, incoming.keys, self._request)
                 self.index += report
                 is_candidate[number] = verdict is Verdict.MAYBE
         may_match = [old for old, may in zip(olds, is_candidate, strict=True) if may]
-        file_changes = iter(find_changes(may_match, incoming, ordering=self._request.deciding_column))
+        file_changes = iter(find_changes(may_match, incoming, order_of(self._request.task)))
         return [
-            _Candidate(group, old, next(file_changes) if may else Changes.none(old))
+            Candidate(group, old, next(file_changes) if may else Changes.none(old))
             for group, old, may in zip(groups, olds, is_candidate, strict=True)
         ]
 
     def _rows_for_each(
-        self, unit: _MergeUnit, candidates: Sequence[_Candidate], new_rows: int, *, row_bytes: float
+        self, unit: _MergeUnit, candidates: Sequence[Candidate], new_rows: int, *, row_bytes: float
     ) -> list[int]:
         """How many new rows each candidate takes."""
         if unit.bucket is not None:
@@ -313,36 +331,6 @@ class _Merger:
         ]
         return rows_taken(rooms, new_rows, self._request.task.write, row_bytes=row_bytes)
 
-    def _write_new_version(self, candidate: _Candidate, incoming: Incoming, added: Positions) -> WriteStat:
-        request, group, old = self._request.task, candidate.group, candidate.old
-        name = BaseFileName(group.file_id, self._identity.write_token, request.instant)
-        new = incoming.only(added)
-        sample = incoming.rows if not self._request.removes else incoming.rows.slice(0, 0)
-        encoding = encoding_for(request, sample, so_far=old.dictionary_columns)
-        path = in_partition(group.partition, str(name))
-        leave_marker(self._store, request.instant, path, kind=MERGE)
-        if request.write.detects_conflicts_early:
-            refuse_if_rival_writes(self._store, request.instant, path, group.file_id, request.write)
-        writer = old.new_version(
-            self._store, name, group.partition, encoding, added=new, fixed=_columns_fixed_by_key(request)
-        )
-        try:
-            small = writer.copy(candidate.changes.row_groups, incoming.rows, added=len(added))
-            writer.add(small, new.rows, new.keys)
-            written = writer.close()
-        except BaseException as error:
-            writer.discard(error)
-            raise
-        stat = msgspec.structs.replace(
-            written,
-            prev_commit=group.instant,
-            num_inserts=len(added),
-            num_update_writes=candidate.changes.updated_rows,
-            num_deletes=candidate.changes.removed_rows,
-        )
-        withdraw_if_late(self._store, request, stat)
-        return stat
-
     def _new_groups(self, unit: _MergeUnit, new: Incoming) -> Iterator[TaskOutput]:
         if unit.bucket is not None:
             yield from self._new_files.write_bucket(unit.partition, unit.bucket, new.rows, new.keys)
@@ -350,10 +338,38 @@ class _Merger:
             yield from self._new_files.write_all(unit.partition, new.rows, new.keys)
 
 
-def check_footer(old: OldVersion, keys: pa.StringArray, request: MergeRequest) -> tuple[Verdict, IndexReport]:
-    """Whether a file may hold one of the keys, asking its footer if the index does so."""
+def open_group(store: Store, group: FileSlice, request: MergeRequest) -> AbstractContextManager[OldVersion]:
+    """The base file of a group, with what its log files say of it."""
+    if not group.logs:
+        return open_old_version(store, group.home)
+    task, instants = request.task, request.log_instants
+    assert instants is not None, "the view that found log files tells which of their blocks count"
+    decides = request.deciding_column
+    read_logs = partial(
+        read_overlay,
+        store,
+        group,
+        pa.schema([*OWN_META, *task.schema]),
+        instants=instants,
+        ordering=None if decides is None else task.schema.field(decides),
+    )
+    if group.base is None:
+        return open_without_base_file(task.schema, group.home, read_logs)
+    return open_old_version(store, group.base, read_logs=read_logs)
+
+
+def has_foreign_logs(group: FileSlice) -> bool:
+    """Whether log files may hold keys that the base file does not: ours never do."""
+    names = (parse_log_file(log.rpartition("/")[2]) for log in group.logs)
+    return any(name is None or name.written_by is None for name in names)
+
+
+def check_footer(
+    group: FileSlice, old: OldVersion, keys: pa.StringArray, request: MergeRequest
+) -> tuple[Verdict, IndexReport]:
+    """Whether a file group may hold one of the keys, asking its base file's footer if the index does so."""
     verdict = Verdict.MAYBE
-    if request.task.write.index_type.prunes_by_bloom:
+    if request.task.write.index_type.prunes_by_bloom and not has_foreign_logs(group):
         verdict = old.keys.verdict(keys)
     return verdict, IndexReport(
         file_groups=1,
@@ -362,10 +378,18 @@ def check_footer(old: OldVersion, keys: pa.StringArray, request: MergeRequest) -
     )
 
 
-def _columns_fixed_by_key(request: TaskRequest) -> tuple[str, ...]:
-    """Columns that rows with one key agree in: a key of several columns spells null like some texts."""
-    table = request.table
-    return () if table.has_complex_keys else table.record_key
+def _returning_rows(candidates: Sequence[Candidate], new: Positions) -> tuple[list[Positions], Positions]:
+    """New rows whose key a log file of a candidate took away, by candidate, and the others.
+
+    They go back where they were, as a base file may still have them: a program
+    that looks for keys in base files alone would else find them in two places.
+    """
+    returning: list[Positions] = []
+    for candidate in candidates:
+        back = np.intersect1d(candidate.changes.dead, new, assume_unique=True)
+        new = np.setdiff1d(new, back, assume_unique=True)
+        returning.append(back)
+    return returning, new
 
 
 def newest_of_each_key(incoming: Incoming, ordering: str | None) -> Incoming:

@@ -7,6 +7,7 @@ from holdfast.config.write import WriteSettings
 from holdfast.errors import InvalidRequest
 from holdfast.model.reports import Commit
 from holdfast.table.opened import OpenTable
+from holdfast.writes.compaction import compact_if_due
 from holdfast.writes.origin import NO_ORIGIN, Origin
 from holdfast.writes.plan import check_write_settings, plan_partition_delete, plan_write
 from holdfast.writes.repeats import find_repeated_commit
@@ -25,7 +26,10 @@ def write(
     """Write rows, or remove the rows of their keys; the operation says which."""
     check_write_settings(table, settings)
     repeated = find_repeated_commit(table, settings)
-    return repeated or run_write(table, plan_write(table, operation, rows, settings, origin))
+    if repeated is not None:
+        return repeated
+    commit = run_write(table, plan_write(table, operation, rows, settings, origin))
+    return compact_if_due(table, commit, settings, rows.compactor)
 
 
 def delete_partitions(table: OpenTable, partitions: Sequence[str], settings: WriteSettings) -> Commit:

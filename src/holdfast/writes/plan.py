@@ -6,22 +6,25 @@ met in that pass, and the write is rolled back.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from holdfast.config.choices import IndexType, Operation
+from holdfast.config.choices import IndexType, Operation, TableType
 from holdfast.config.write import WriteSettings
 from holdfast.errors import InvalidOption, InvalidRequest
 from holdfast.format.commits import decode_written_files
 from holdfast.format.schemas import avro_schema
-from holdfast.model.instant import InstantTime
+from holdfast.model.instant import Action, InstantTime
 from holdfast.read.snapshot import table_schema
+from holdfast.table.log_instants import LogInstants
 from holdfast.table.opened import OpenTable
+from holdfast.table.pending import groups_to_compact
 from holdfast.table.properties_file import has_settings
 from holdfast.table.stable_read import read_stable
-from holdfast.table.view import View, load_view
-from holdfast.timeline.timeline import Timeline, read_completed
+from holdfast.table.view import View, each_slice, has_logs, load_view
+from holdfast.timeline.timeline import Timeline, load_timeline, read_completed
+from holdfast.writes.compact_task import CompactRequest, without_log_totals
 from holdfast.writes.layout import FileGroups, check_index, check_not_bucketed, file_groups
 from holdfast.writes.merge_task import MergeRequest
 from holdfast.writes.origin import NO_ORIGIN, Origin
@@ -46,6 +49,7 @@ class WritePlan:
     """A write that nothing known before its beginning speaks against."""
 
     operation: Operation
+    action: Action
     settings: WriteSettings
     origin: Origin = NO_ORIGIN
     rows: Rows | None = None
@@ -81,6 +85,7 @@ def plan_write(
     """Plan a write of rows; refuses what does not fit the table."""
     return WritePlan(
         operation=operation,
+        action=operation.action_on(table.settings.table_type),
         settings=settings,
         origin=origin,
         rows=rows,
@@ -91,17 +96,23 @@ def plan_write(
 def plan_partition_delete(table: OpenTable, partitions: Sequence[str], settings: WriteSettings) -> WritePlan:
     """Plan to remove whole partitions; refuses one that is not there."""
     paths = frozenset(path.strip("/") for path in partitions)
-    groups = _groups(_base(table), settings)
+    groups = _groups(_newest(table, _base(table)), settings)
     unknown = sorted(paths - set(groups))
     if unknown:
         known = ", ".join(sorted(groups)[:5]) + (", ..." if len(groups) > 5 else "")
         raise InvalidRequest("the table has no such partition", partition=unknown[0], partitions=known)
-    return WritePlan(operation=Operation.DELETE_PARTITION, settings=settings, partitions=paths)
+    return WritePlan(
+        operation=Operation.DELETE_PARTITION,
+        action=Operation.DELETE_PARTITION.action_on(table.settings.table_type),
+        settings=settings,
+        partitions=paths,
+    )
 
 
 def check_write_settings(table: OpenTable, settings: WriteSettings) -> None:
     """Refuse a table that cannot be written, and settings that do not fit it."""
     table.settings.check_writable()
+    settings.check_fits(table.settings.table_type)
     foreign = [name for name in settings.bucket_columns if name not in table.settings.record_key]
     if foreign:
         raise InvalidOption(
@@ -118,7 +129,7 @@ def write_files(plan: WritePlan, table: OpenTable, instant: InstantTime) -> Comm
     This is where rows are handed to the engine, and what it wrote comes back.
     """
     if plan.rows is None:
-        groups = _groups(_base(table, instant), plan.settings)
+        groups = _groups(_newest(table, _base(table, instant)), plan.settings)
         schema = _avro(table, _require_schema(table, _schema_or_none(table, instant)))
         return CommitDraft(
             written=Written(stats=()),
@@ -128,24 +139,64 @@ def write_files(plan: WritePlan, table: OpenTable, instant: InstantTime) -> Comm
             covers=plan.partitions,
         )
     prepared = _prepare_for(plan, plan.rows, table, instant)
+    is_typed_anew = _changes_types(prepared.schema_before, prepared.schema)
     task = TaskRequest(
         instant=instant,
-        action=plan.operation.action,
+        action=plan.action,
         schema=prepared.schema,
         table=table.settings,
         write=plan.settings,
+        compacting=_groups_to_compact(table),
+        appends=table.settings.table_type is TableType.MERGE_ON_READ and not is_typed_anew,
     )
     request, groups = _route(plan.operation, table, task)
     if isinstance(request, MergeRequest):
         written = prepared.rows.merge(table, request)
     else:
         written = prepared.rows.write(table, request)
+    replaced = _file_ids_to_hide(plan.operation, groups, written)
+    if is_typed_anew and not task.appends:
+        written = _settle_logs(table, plan.rows, task, written, replaced or {})
     return CommitDraft(
         written=written,
         schema=_avro(table, prepared.schema),
         schema_before=None if prepared.schema_before is None else _avro(table, prepared.schema_before),
-        replaced=_file_ids_to_hide(plan.operation, groups, written),
+        replaced=replaced,
     )
+
+
+def _changes_types(before: pa.Schema | None, after: pa.Schema) -> bool:
+    """Whether columns that are there have other types from now on."""
+    return before is not None and any(after.field(field.name).type != field.type for field in before)
+
+
+def _settle_logs(
+    table: OpenTable, rows: Rows, task: TaskRequest, written: Written, replaced: Mapping[str, Sequence[str]]
+) -> Written:
+    """Rewrite the base files of all other file groups that have log files, whose columns have older types.
+
+    hudi-rs does not read a log file that has a column in another type than the
+    table, once it lacks a column, too.
+    """
+    if table.settings.table_type is not TableType.MERGE_ON_READ:
+        return written
+    view = _base(table, task.instant)
+    newest = _newest(table, view)
+    gone = {(partition, file_id) for partition, file_ids in replaced.items() for file_id in file_ids}
+    gone |= {(stat.partition_path or "", stat.file_id) for stat in written.stats}
+    slices = [each for each in each_slice(newest) if each.logs and (each.partition, each.file_id) not in gone]
+    if not slices:
+        return written
+    instants = view.log_instants(newest)
+    request = CompactRequest(task=task, slices=tuple(slices), log_instants=instants, attempt=0)
+    settled = rows.compactor().compact(table, request)
+    return replace(written, stats=[*written.stats, *map(without_log_totals, settled.stats)])
+
+
+def _groups_to_compact(table: OpenTable) -> frozenset[str]:
+    if table.settings.table_type is not TableType.MERGE_ON_READ or table.is_new:
+        return frozenset()
+    return groups_to_compact(table.store, load_timeline(table.store))
 
 
 def _file_ids_to_hide(
@@ -194,17 +245,20 @@ def _route(
         check_not_bucketed(_newest_file_ids(table), settings)
         return _new_groups(task), {}
     view = _base(table, task.instant)
-    groups = _groups(view, settings)
+    newest = _newest(table, view)
+    groups = _groups(newest, settings)
     if operation.is_overwrite:
         return _new_groups(task), groups
+    log_instants = view.log_instants(newest) if has_logs(newest) else None
     if operation in (Operation.INSERT, Operation.BULK_INSERT):
-        return _addition(task, groups), groups
+        return _addition(task, groups, log_instants), groups
     request = MergeRequest(
         task=task,
         groups=groups,
         looks_up=True,
         combines=True,
         removes=operation is Operation.DELETE,
+        log_instants=log_instants,
         written_with=view.schemas,
     )
     return request, groups
@@ -215,9 +269,14 @@ def _new_groups(task: TaskRequest) -> TaskRequest | MergeRequest:
     return task if _takes_one_pass(task.write) else _addition(task, {})
 
 
-def _addition(task: TaskRequest, groups: FileGroups) -> MergeRequest:
+def _addition(task: TaskRequest, groups: FileGroups, log_instants: LogInstants | None = None) -> MergeRequest:
     return MergeRequest(
-        task=task, groups=groups, looks_up=False, combines=task.write.combines_inserts, removes=False
+        task=task,
+        groups=groups,
+        looks_up=False,
+        combines=task.write.combines_inserts,
+        removes=False,
+        log_instants=log_instants,
     )
 
 
@@ -263,8 +322,13 @@ def _before(timeline: Timeline, instant: InstantTime | None) -> Timeline:
     return Timeline(tuple(i for i in timeline.instants if i not in younger)) if younger else timeline
 
 
-def _groups(view: View, settings: WriteSettings) -> FileGroups:
-    groups = file_groups(view.latest())
+def _newest(table: OpenTable, view: View) -> pa.Table:
+    """The newest slices. Of copy-on-write tables no program reads log files, whatever lies about."""
+    return view.latest(base_only=table.settings.table_type is TableType.COPY_ON_WRITE)
+
+
+def _groups(newest: pa.Table, settings: WriteSettings) -> FileGroups:
+    groups = file_groups(newest)
     check_index(groups, settings)
     return groups
 

@@ -1,7 +1,7 @@
 """The engine of a write, as writes see it: rows that it holds, and what it can do with them."""
 
 import threading
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
@@ -11,6 +11,9 @@ from holdfast.table.opened import OpenTable
 from holdfast.writes.merge_task import MergeRequest
 from holdfast.writes.outcome import Written
 from holdfast.writes.task import TaskRequest
+
+if TYPE_CHECKING:
+    from holdfast.writes.compaction import Compactor
 
 
 class Cancellation:
@@ -54,6 +57,9 @@ class Rows(Protocol):
 
     def merge(self, table: OpenTable, request: MergeRequest) -> Written:
         """Bring all rows to the file groups they belong to."""
+
+    def compactor(self) -> "Compactor":
+        """What compacts on the same engine."""
 
     def cancel(self) -> None:
         """Stop writing these rows, as they are or prepared, and do not begin again.

@@ -61,6 +61,10 @@ class TaskRequest:
     schema: pa.Schema
     table: TableSettings
     write: WriteSettings
+    compacting: frozenset[str] = frozenset()
+    """File groups, as `partition/file id`, that a compaction is planned of: no log file is added to these."""
+    appends: bool = False
+    """Whether log files may be added to others."""
 
 
 def write_rows(

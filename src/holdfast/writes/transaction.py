@@ -141,7 +141,7 @@ def _run(attempt: _Attempt, recovered: list[RollbackReport]) -> Commit:
             heartbeat.refuse_if_lost()
         except Exception as error:
             heartbeat.stop()
-            _give_up(table, instant, plan.operation.action, error, services)
+            _give_up(table, instant, plan.action, error, services)
             # What ended the work may be no more than that it was cancelled, or built on a commit
             # that is not there any more.
             heartbeat.refuse_if_lost()
@@ -152,12 +152,12 @@ def _run(attempt: _Attempt, recovered: list[RollbackReport]) -> Commit:
             decided = decide(table, plan, instant, payload, claim, validation, lock=attempt.lock)
         except (WriteConflict, LockTimeout, Repeat) as error:
             heartbeat.stop()
-            _give_up(table, instant, plan.operation.action, error, services)
+            _give_up(table, instant, plan.action, error, services)
             raise
     problems = tidy(table, instant, draft.written.stats, decided, services)
     return commit_report(
         instant,
-        plan.operation.action,
+        plan.action,
         plan.operation.name_in_commits,
         draft.written.stats,
         draft.replaced,
@@ -225,7 +225,7 @@ def _append_begin(attempt: _Attempt) -> tuple[LedgerState, int]:
         return Decision(
             kind=EntryKind.BEGIN,
             instant=next_instant(table, newest),
-            action=operation.action,
+            action=attempt.plan.action,
             owner=attempt.owner,
             operation=operation.name_in_commits,
             shared=settings.is_shared,
@@ -253,10 +253,11 @@ def _writer_active(time: InstantTime, owner: Owner | None, which: str) -> Writer
 def _announce(attempt: _Attempt, instant: InstantTime, slot: int) -> Validation:
     """Put the instant on the timeline, and look at everything the write is about to build on."""
     table, operation = attempt.table, attempt.plan.operation
-    requested = encode_replace_request() if operation.action is Action.REPLACECOMMIT else b""
-    table.store.create(instant_file(instant, operation.action, State.REQUESTED), requested)
+    action = attempt.plan.action
+    requested = encode_replace_request() if action is Action.REPLACECOMMIT else b""
+    table.store.create(instant_file(instant, action, State.REQUESTED), requested)
     inflight = inflight_metadata(operation.name_in_commits)
-    table.store.create(instant_file(instant, operation.action, State.INFLIGHT), inflight)
+    table.store.create(instant_file(instant, action, State.INFLIGHT), inflight)
     state = table.ledger.read()
     refuse_if_fenced(state, instant)
     # Another write may have been decided after the recovery and before our BEGIN. What we are

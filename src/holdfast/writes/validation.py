@@ -6,8 +6,9 @@ from holdfast.errors import Conflict, Fenced, WriteConflict
 from holdfast.format.ledger_entries import Entry, EntryKind
 from holdfast.format.malformed import report_damage
 from holdfast.model.instant import InstantTime
+from holdfast.model.names import in_partition
 from holdfast.table.opened import OpenTable
-from holdfast.table.pending import rollbacks_by_target
+from holdfast.table.pending import AT_ONCE, pending_compactions, rollbacks_by_target
 from holdfast.timeline.ledger import LedgerState
 from holdfast.timeline.timeline import Timeline, load_timeline, read_completed
 from holdfast.writes.conflicts import Claim, Footprint, conflict
@@ -71,7 +72,25 @@ class Validation:
         if self.table.ledger.read().slot > state.slot:
             return  # The slot is lost, and the timeline may show what was decided since.
         self._check_foreign(timeline, claim)
+        self._check_compactions(timeline, claim)
         self._refuse_to_be_first(timeline, state)
+
+    def _check_compactions(self, timeline: Timeline, claim: Claim) -> None:
+        """A plan that was made meanwhile lacks the log files of this write, and would lose what they say.
+
+        A compaction that is carried out at once compares itself with what was committed beside it.
+        """
+        if not claim.appended:
+            return
+        for compaction, plan in pending_compactions(self.table.store, timeline):
+            groups = {in_partition(each.partition, each.file_id) for each in plan.operations}
+            if plan.extra.get(AT_ONCE) != "true" and not groups.isdisjoint(claim.appended):
+                raise WriteConflict(
+                    "a compaction was planned while this write ran",
+                    instant=self.instant,
+                    compaction=compaction.time,
+                    hint="nothing of this write is visible; run it again",
+                )
 
     def _check_entry(self, entry: Entry, payload: bytes, claim: Claim) -> None:
         _refuse_revocation(entry, self.instant)

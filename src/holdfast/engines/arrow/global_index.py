@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.files.key_footer import Verdict
-from holdfast.files.merge import Changes, Incoming, OldVersion, find_changes, open_old_version
+from holdfast.files.merge import Changes, Incoming, OldVersion, find_changes
 from holdfast.files.picking import Positions, pick_rows
 from holdfast.model.reports import IndexReport
 from holdfast.model.slices import FileSlice
@@ -26,8 +26,10 @@ from holdfast.writes.merge_task import (
     check_footer,
     incoming_rows,
     newest_of_each_key,
+    open_group,
     partition_paths,
 )
+from holdfast.writes.new_versions import order_of
 
 
 def locate_globally(store: Store, rows: pa.Table, request: MergeRequest) -> tuple[pa.Table, IndexReport]:
@@ -56,12 +58,12 @@ def _look_up(
     with ExitStack() as stack:
         may_match: list[tuple[FileSlice, OldVersion]] = []
         for group in groups:
-            old = stack.enter_context(open_old_version(store, group.path))
-            verdict, report = check_footer(old, incoming.keys, request)
+            old = stack.enter_context(open_group(store, group, request))
+            verdict, report = check_footer(group, old, incoming.keys, request)
             total += report
             if verdict is Verdict.MAYBE:
                 may_match.append((group, old))
-        file_changes = find_changes([old for _, old in may_match], incoming, ordering=request.deciding_column)
+        file_changes = find_changes([old for _, old in may_match], incoming, order_of(request.task))
         for (group, _), changes in zip(may_match, file_changes, strict=True):
             located.add(group, changes, partitions, moves=request.task.write.moves_records)
     return total
@@ -94,13 +96,13 @@ class _Located:
         if moves and partitions is not None:
             own = partitions.take(pa.array(found)).to_numpy(zero_copy_only=False)
             leaves = (own != group.partition) & ~self.incoming.removes[found]
-        self._pair(found[~leaves], group.path, removes=False)
+        self._pair(found[~leaves], group.home, removes=False)
         self._is_new[found[~leaves]] = False
         leaving = found[leaves]
-        stays = ~np.isin(leaving, changes.won)
-        self._pair(leaving[~stays], group.path, removes=True)
+        stays = ~np.isin(leaving, changes.winners.sources)
+        self._pair(leaving[~stays], group.home, removes=True)
         # Older than what is stored, it changes nothing there, which the task finds and reports.
-        self._pair(leaving[stays], group.path, removes=False)
+        self._pair(leaving[stays], group.home, removes=False)
         self._is_new[leaving[stays]] = False
 
     def add_new(self, partitions: pa.Array | None, request: MergeRequest) -> None:

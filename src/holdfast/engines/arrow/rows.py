@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.config.table import TableSettings
+from holdfast.engines.arrow.compaction import ArrowCompactor
 from holdfast.engines.arrow.global_index import locate_globally
 from holdfast.errors import SchemaMismatch
 from holdfast.files.conform import conform_rows
@@ -67,6 +68,9 @@ class ArrowRows:
         batches = rows.append_column(BUNDLE, bundle).to_batches(max_chunksize=_BATCH_ROWS)
         outputs = merge_rows(table.store, request, _identity(table), batches)
         return Written.of(self._until_cancelled(outputs), index=index)
+
+    def compactor(self) -> ArrowCompactor:
+        return ArrowCompactor()
 
     def cancel(self) -> None:
         self.cancellation.cancel()

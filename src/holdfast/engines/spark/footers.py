@@ -25,13 +25,13 @@ def check_footers(
     keys: DataFrame, groups: Sequence[FileSlice], location: StoreLocation
 ) -> dict[FileSlice, Verdict]:
     """Whether each file group may hold one of the keys. Every task reads the footers of all."""
-    task = _CheckFooters(location, tuple(group.path for group in groups))
+    task = _CheckFooters(location, tuple(group.home for group in groups))
     with own_interpreter(keys.sparkSession):
         rows = keys.mapInArrow(task, _VERDICT).distinct().collect()
     verdicts: dict[str, list[Verdict]] = {}
     for path, verdict in rows:
         verdicts.setdefault(path, []).append(Verdict[verdict])
-    return {group: _weakest(verdicts.get(group.path, ())) for group in groups}
+    return {group: _weakest(verdicts.get(group.home, ())) for group in groups}
 
 
 def index_report(verdicts: Iterable[Verdict]) -> IndexReport:

@@ -1,5 +1,7 @@
 """Snapshot reads on Spark: its own Parquet scan over an explicit list of files.
 
+File slices with log files are merged by tasks of ours, and their rows put beside.
+
 The schema is given, so planning reads no footer of a commit on the active timeline. Every page is
 checked against its checksum.
 """
@@ -15,6 +17,7 @@ from pyspark.sql import functions as f
 
 from holdfast.engines.spark.inputs import spark_path, spark_uri
 from holdfast.engines.spark.keys import quote
+from holdfast.engines.spark.merged_rows import merge_frame
 from holdfast.engines.spark.session import listing_few_tasks
 from holdfast.engines.spark.types import spark_schema_of, spark_type_of
 from holdfast.read.changes import COMMIT_TIME, Changes
@@ -22,6 +25,7 @@ from holdfast.read.path_columns import PathColumns
 from holdfast.read.scans import Scan, scans
 from holdfast.read.snapshot import Snapshot, uris
 from holdfast.storage.store import Store
+from holdfast.table.opened import OpenTable
 
 _VERIFY_CHECKSUMS = "parquet.page.verify-checksum.enabled"
 _BASE = "basePath"
@@ -30,7 +34,7 @@ _BASE = "basePath"
 
 def read_frame(
     session: SparkSession,
-    store: Store,
+    table: OpenTable,
     snapshot: Snapshot,
     schema: pa.Schema,
     *,
@@ -41,30 +45,53 @@ def read_frame(
     What paths tell Spark takes from them, and opens no file of a partition
     that a query does not ask for.
     """
-    if not snapshot.paths:
-        return session.createDataFrame([], spark_schema_of(schema))
-    frames = []
-    for scan in scans(store, snapshot, schema):
-        telling, others = ([], scan.paths) if path_columns is None else path_columns.split(scan.paths)
-        if telling:
-            frames.append(_frame(session, store, replace(scan, paths=telling), schema, by_path=True))
-        if others:
-            frames.append(_frame(session, store, replace(scan, paths=others), schema))
-    # The class to which a frame of Spark Connect belongs is another one in PySpark 3.5.
-    return reduce(lambda first, second: first.union(second), frames)
+    frames = _plain_frames(session, table.store, snapshot.plain, schema, path_columns)
+    if snapshot.merged:
+        frames.append(merge_frame(session, table.location, snapshot, schema))
+    return _union(session, frames, schema)
 
 
 def read_changes_frame(
     session: SparkSession,
-    store: Store,
+    table: OpenTable,
     changes: Changes,
     schema: pa.Schema,
     *,
     path_columns: PathColumns | None = None,
 ) -> DataFrame:
     """The scan leaves out row groups by their statistics, because the filter stands right above it."""
-    frame = read_frame(session, store, changes.snapshot, schema, path_columns=path_columns)
-    return frame.where(f.col(COMMIT_TIME) > changes.since) if changes.has_older_rows else frame
+    found = changes.snapshot
+    frames = _plain_frames(session, table.store, found.plain, schema, path_columns)
+    if changes.has_older_rows:
+        frames = [frame.where(f.col(COMMIT_TIME) > changes.since) for frame in frames]
+    if found.merged:
+        frames.append(merge_frame(session, table.location, found, schema, since=changes.since))
+    return _union(session, frames, schema)
+
+
+def _union(session: SparkSession, frames: Sequence[DataFrame], schema: pa.Schema) -> DataFrame:
+    if not frames:
+        return session.createDataFrame([], spark_schema_of(schema))
+    # The class to which a frame of Spark Connect belongs is another one in PySpark 3.5.
+    return reduce(lambda first, second: first.union(second), frames)
+
+
+def _plain_frames(
+    session: SparkSession,
+    store: Store,
+    snapshot: Snapshot,
+    schema: pa.Schema,
+    path_columns: PathColumns | None,
+) -> list[DataFrame]:
+    """Spark's own scans of the slices that are one base file each."""
+    frames: list[DataFrame] = []
+    for scan in scans(store, snapshot, schema) if snapshot.paths else ():
+        telling, others = ([], scan.paths) if path_columns is None else path_columns.split(scan.paths)
+        if telling:
+            frames.append(_frame(session, store, replace(scan, paths=telling), schema, by_path=True))
+        if others:
+            frames.append(_frame(session, store, replace(scan, paths=others), schema))
+    return frames
 
 
 def _frame(

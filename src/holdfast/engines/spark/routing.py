@@ -31,6 +31,7 @@ from holdfast.engines.spark.reader import read_frame
 from holdfast.engines.spark.session import heap_bytes
 from holdfast.engines.spark.write_tasks import KEY_HASH, KeySum
 from holdfast.files.key_footer import Verdict
+from holdfast.files.merged_slice import LogMerge
 from holdfast.files.meta_columns import FILE_NAME, PARTITION_PATH, RECORD_KEY
 from holdfast.model.reports import IndexReport
 from holdfast.model.slices import FileSlice
@@ -39,7 +40,7 @@ from holdfast.table.opened import OpenTable
 from holdfast.table.view import slice_table
 from holdfast.writes.gather import BUNDLE
 from holdfast.writes.layout import insertion_targets, total_bytes
-from holdfast.writes.merge_task import REMOVES, TARGET, MergeRequest
+from holdfast.writes.merge_task import REMOVES, TARGET, MergeRequest, has_foreign_logs
 from holdfast.writes.task import IS_DELETED, has_removals
 
 _KEY = "_holdfast_key"
@@ -209,7 +210,7 @@ class _Router:
         if not self._fits(sum(coming.values()), _MARK_BYTES):
             return None
         mark = _key_hash().alias(_MARK)
-        numbered = [(number, group.partition, group.path) for number, group in enumerate(candidates)]
+        numbered = [(number, group.partition, group.home) for number, group in enumerate(candidates)]
         files = self.session.createDataFrame(numbered, f"{_FOUND} int, {_PATH} string, {TARGET} string")
         hits = self._hits(candidates).select(mark, f.col("target").alias(TARGET))
         matched = hits.join(f.broadcast(keys.select(mark)), _MARK, "left_semi")
@@ -309,22 +310,37 @@ class _Router:
         if not groups or not self.request.task.write.index_type.prunes_by_bloom:
             return dict.fromkeys(groups, Verdict.MAYBE)
         few = keys.select(_KEY).coalesce(parallelism(self.session))
-        return check_footers(few, groups, self.table.location)
+        telling = [group for group in groups if not has_foreign_logs(group)]
+        return dict.fromkeys(groups, Verdict.MAYBE) | check_footers(few, telling, self.table.location)
 
     def _hits(self, candidates: Sequence[FileSlice]) -> DataFrame:
-        """The keys of the base files, each with the file it is in and the stored ordering value."""
+        """The keys of the file groups, each with the base file of its group and the stored ordering value."""
         schema = [pa.field(name, pa.string()) for name in (RECORD_KEY, PARTITION_PATH, FILE_NAME)]
         decides = self.request.deciding_column
         if decides is not None:
             schema.append(self.request.task.schema.field(decides))
-        files = Snapshot(None, slice_table(candidates), self.request.written_with)
-        stored = read_frame(self.session, self.table.store, files, pa.schema(schema))
+        instants = self.request.log_instants
+        merge = None
+        if instants is not None:
+            merge = LogMerge(instants, None if decides is None else self.request.task.schema.field(decides))
+        files = Snapshot(None, slice_table(candidates), self.request.written_with, merge=merge)
+        stored = read_frame(self.session, self.table, files, pa.schema(schema))
         path = f.col(PARTITION_PATH)
         name = f.col(FILE_NAME)
+        target = f.when(path == "", name).otherwise(f.concat(path, f.lit("/"), name))
+        if merge is not None:
+            # Rows of log files are stored under the id of their file group alone.
+            groups = [(group.partition, group.file_id, group.home) for group in candidates]
+            homes = self.session.createDataFrame(
+                groups, f"{PARTITION_PATH} string, {_FOUND} string, {TARGET} string"
+            )
+            stored = stored.withColumn(_FOUND, f.substring_index(name, "_", 1))
+            stored = stored.join(f.broadcast(homes), [PARTITION_PATH, _FOUND], "left")
+            target = f.col(TARGET)
         return stored.select(
             f.col(RECORD_KEY).alias(_KEY),
             path.alias(_PATH),
-            f.when(path == "", name).otherwise(f.concat(path, f.lit("/"), name)).alias("target"),
+            target.alias("target"),
             path.alias("partition"),
             (f.col(quote(decides)) if decides else f.lit(None).cast("int")).alias("stored"),
         )

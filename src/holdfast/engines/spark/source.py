@@ -35,12 +35,14 @@ from holdfast.engines.spark.types import arrow_schema_of, spark_schema_of
 from holdfast.errors import InvalidRequest, SchemaMismatch
 from holdfast.host import SystemHost
 from holdfast.model.instant import InstantTime
+from holdfast.model.slices import FileSlice
 from holdfast.read.arrow_rows import select_schema
 from holdfast.read.changes import change_schema, changes, each_younger_row
+from holdfast.read.merged_rows import each_merged_row
 from holdfast.read.partitions import files_below, select_partitions
 from holdfast.read.prune import each_match
 from holdfast.read.snapshot import Snapshot, as_instant, snapshot
-from holdfast.read.tasks import files_of_tasks
+from holdfast.read.tasks import files_of_tasks, slices_of_tasks
 from holdfast.storage.open import location_of, open_store
 from holdfast.storage.store import StoreLocation
 from holdfast.table.opened import OpenTable, open_existing
@@ -175,7 +177,7 @@ def _open_table(location: StoreLocation) -> OpenTable:
 
 
 class _Reader(DataSourceReader):
-    """Reads a few base files per task, as Arrow batches in the declared schema."""
+    """Reads a few files or slices per task, as Arrow batches in the declared schema."""
 
     def __init__(self, location: StoreLocation, read: _ResolvedRead, declared_columns: pa.Schema) -> None:
         self._location = location
@@ -183,8 +185,10 @@ class _Reader(DataSourceReader):
         self._declared = declared_columns
 
     def partitions(self) -> list[InputPartition]:
-        files = self._resolved.snapshot
-        return [InputPartition(paths) for paths in files_of_tasks(files.paths, files.sizes)]
+        found = self._resolved.snapshot
+        plain = found.plain
+        files = files_of_tasks(plain.paths, plain.sizes)
+        return [InputPartition(share) for share in (*files, *slices_of_tasks(found.merged))]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         # Spark gives each task one core; Arrow would start a thread per core of the machine.
@@ -195,11 +199,17 @@ class _Reader(DataSourceReader):
         for rows in self._rows(partition.value):
             yield from rows.select(self._declared.names).to_batches()
 
-    def _rows(self, paths: list[str]) -> Iterator[pa.Table]:
-        store = open_store(self._location)
-        if self._resolved.since is None:
-            for path in paths:
-                yield from each_match(store, path, self._declared)
-            return
-        schema = change_schema(self._declared, columns=self._declared.names, meta_columns=False)
-        yield from each_younger_row(store, paths, schema, since=self._resolved.since)
+    def _rows(self, share: list[str] | list[FileSlice]) -> Iterator[pa.Table]:
+        """The rows of base files, or of slices with log files."""
+        store, since, schema = open_store(self._location), self._resolved.since, self._declared
+        if since is not None:
+            schema = change_schema(self._declared, columns=self._declared.names, meta_columns=False)
+        for one in share:
+            if isinstance(one, FileSlice):
+                merge = self._resolved.snapshot.merge
+                assert merge is not None, "the slice has log files"
+                yield from each_merged_row(store, one, schema, merge, since=since)
+            elif since is None:
+                yield from each_match(store, one, schema)
+            else:
+                yield from each_younger_row(store, [one], schema, since=since)

@@ -22,6 +22,7 @@ from holdfast.config.choices import Operation
 from holdfast.config.datasource import OPERATION, SourceWrite
 from holdfast.config.table import TableSettings
 from holdfast.config.write import WriteSettings
+from holdfast.engines.arrow.compaction import ArrowCompactor
 from holdfast.engines.spark.tasks import task_identity
 from holdfast.engines.spark.types import arrow_schema_of
 from holdfast.errors import Fenced, HoldfastError, InvalidOption, StorageUnavailable
@@ -177,6 +178,9 @@ class _TaskRows:
 
     def merge(self, table: OpenTable, request: MergeRequest) -> Written:
         raise _needs_shuffle("this option of the write")
+
+    def compactor(self) -> ArrowCompactor:
+        return ArrowCompactor()  # This process has no session.
 
     def cancel(self) -> None:
         """Nothing of it runs in this process."""

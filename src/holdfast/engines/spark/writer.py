@@ -18,6 +18,7 @@ from pyspark.sql import types as spark
 
 from holdfast.config.key_generators import PartitionType
 from holdfast.config.table import TableSettings
+from holdfast.engines.spark.compaction import SparkCompactor
 from holdfast.engines.spark.inputs import FAILURES
 from holdfast.engines.spark.jobs import Jobs
 from holdfast.engines.spark.keys import partition_path_of, quote, says_partition
@@ -96,6 +97,9 @@ class SparkRows:
             with _rows_in_cache(self.frame) as frame:
                 return _merge(frame, None, table, request)
 
+    def compactor(self) -> SparkCompactor:
+        return SparkCompactor(self.frame.sparkSession)
+
     def cancel(self) -> None:
         self.jobs.cancel(self.frame.sparkSession)
 
@@ -147,7 +151,7 @@ def _check_undamaged(request: MergeRequest, error: Exception) -> None:
     Releases of Spark say it in different words, but names of base files are like no other text.
     """
     message = str(error)
-    paths = (group.path for members in request.groups.values() for group in members)
+    paths = (group.home for members in request.groups.values() for group in members)
     for path in paths:
         if path.rpartition("/")[2] in message:
             raise TableDamaged("a data file cannot be read", file=path) from error

@@ -141,13 +141,13 @@ def _read_commit(lake: OpenTable, job: PushJob, table: TableInput, *, holds: boo
 
 
 def _of_table(lake: OpenTable, instant: InstantTime, columns: Collection[str]) -> PushInput:
-    files = snapshot_slices(lake, instant)
-    largest = max(files, key=lambda file: file.size or 0, default=None)
+    slices = snapshot_slices(lake, instant)
+    largest = max((one for one in slices if one.base), key=lambda one: one.size or 0, default=None)
     share = 1.0 if largest is None else _share(lake.store, largest.path, largest.size or 0, columns)
     return PushInput(
         frame=lambda session: _table_frame(session, lake, instant),
         source={LAKE_TABLE: lake.location.uri, LAKE_INSTANT: instant, **_pipeline_files(lake, instant)},
-        size_bytes=int(share * sum(file.size or 0 for file in files)),
+        size_bytes=int(share * sum(one.bytes for one in slices)),
         lake=lake,
         instant=instant,
     )
@@ -179,7 +179,7 @@ def _table_frame(session: SparkSession, lake: OpenTable, instant: InstantTime) -
 
     found = snapshot(lake, as_of=instant)
     schema = select_schema(found.schema, columns=None, meta_columns=False)
-    return read_frame(session, lake.store, found, schema, path_columns=path_columns(lake, found, schema))
+    return read_frame(session, lake, found, schema, path_columns=path_columns(lake, found, schema))
 
 
 def _as_text(fields: Iterable[Field]) -> str:

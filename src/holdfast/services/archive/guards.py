@@ -18,7 +18,14 @@ from holdfast.format.malformed import report_damage
 from holdfast.format.restores import decode_restore_metadata
 from holdfast.format.rollbacks import RollbackMetadata, decode_rollback_metadata
 from holdfast.model.instant import COMMIT_ACTIONS, Action, Instant, InstantTime, State
-from holdfast.model.names import META_FOLDER, in_partition, instant_path, is_data_file, parse_instant_file
+from holdfast.model.names import (
+    META_FOLDER,
+    in_partition,
+    instant_path,
+    is_data_file,
+    parse_instant_file,
+    parse_log_file,
+)
 from holdfast.services.archive.plan import ArchivePlan, Bound, bound_before
 from holdfast.storage.store import Store
 from holdfast.table.clean_plans import plan_paths, read_clean_plan
@@ -193,5 +200,8 @@ def _file_id(name: str) -> str:
 
 
 def _instant(name: str) -> str:
-    """The instant in the name of a base file."""
+    """The write that the name of a base file, or of a log file of ours, tells."""
+    log_file = parse_log_file(name)
+    if log_file is not None:
+        return log_file.written_by or ""
     return name.rpartition("_")[2].partition(".")[0]

@@ -61,8 +61,8 @@ def clean(table: OpenTable, settings: WriteSettings, *, progress: Progress = no_
 
     The report is that of the newest clean that was carried out, and says why if
     there was none. `Refused` while a restore is pending. In a table that
-    Holdfast cannot write to, such as merge-on-read, what dead writers left is
-    for the program that wrote it.
+    Holdfast cannot write to, such as one without meta columns, what dead writers
+    left is for the program that wrote it.
     """
     return _recover_and_clean(table, settings, progress)
 

@@ -50,7 +50,8 @@ def find_lacking(table: OpenTable, timeline: Timeline, state: LedgerState) -> La
     if not unseen:
         return Lacking()
     planned = rollbacks_by_target(table.store, timeline)
-    inflight = {i.time for i in timeline.pending_writes if i.state is State.INFLIGHT} - planned.keys()
+    pending = (*timeline.pending_writes, *(i for i in timeline.instants if i.action is Action.COMPACTION))
+    inflight = {i.time for i in pending if i.state is State.INFLIGHT} - planned.keys()
     gone = set(find_vanished_commits(table, timeline, state, unseen))
     waiting = [one for one in unseen if one in gone or one.time in inflight]
     at = next((n for n, one in enumerate(waiting) if not _is_whole(table, one)), len(waiting))

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from holdfast.errors import HoldfastError, Refused, SnapshotExpired, TableDamaged, UnknownInstant
-from holdfast.model.instant import InstantTime, end_of, just_before
+from holdfast.model.instant import Action, InstantTime, end_of, just_before
+from holdfast.model.names import SHOWN_AS
 from holdfast.model.reports import RestorePlan, TakenBack
 from holdfast.read.snapshot import Moment
 from holdfast.services.clean.plan import savepoint_times
@@ -18,6 +19,7 @@ from holdfast.services.rollback.failed_writes import FailedWrite, find_failed_wr
 from holdfast.services.rollback.plan import describe_archived, describe_write
 from holdfast.services.targets import commit_at, instant_named, refuse_if_doomed
 from holdfast.table.archive import read_archive
+from holdfast.table.counted_logs import with_counted_logs
 from holdfast.table.opened import OpenTable
 from holdfast.table.pending import pending_restore, refuse_if_restoring, restores_to_take_over
 from holdfast.table.stable_read import timeline_and_ledger
@@ -30,8 +32,8 @@ from holdfast.timeline.timeline import Timeline
 class Younger:
     """What there is beyond the target of a restore, each newest first."""
 
-    clustering: tuple[FailedWrite, ...]
-    """Plans that another program made; they go first."""
+    planned: tuple[FailedWrite, ...]
+    """Plans of compactions and clusterings; they go first."""
     commits: tuple[FailedWrite, ...]
     unfinished: tuple[FailedWrite, ...]
     """Pending writes, of any age if they are ours, and writes whose rollback is not finished."""
@@ -41,7 +43,7 @@ class Younger:
     @property
     def taken_back(self) -> tuple[FailedWrite, ...]:
         """In the order in which they are taken back."""
-        return (*self.clustering, *_newest_first((*self.commits, *self.unfinished)))
+        return (*self.planned, *_newest_first((*self.commits, *self.unfinished)))
 
 
 def plan_restore(table: OpenTable, to: Moment) -> RestorePlan:
@@ -149,13 +151,13 @@ def _refuse_if_lost(table: OpenTable, target: InstantTime) -> None:
 
 
 def snapshot_at(table: OpenTable, timeline: Timeline, target: InstantTime) -> pa.Table:
-    """The file slices of the target's snapshot; all of their base files are there.
+    """The file slices of the target's snapshot; all of their files are there.
 
     `SnapshotExpired` or `TableDamaged` otherwise, naming the nearest commit that is whole.
     """
     view = load_view(table.store, timeline)
     try:
-        return view.latest(end_of(target))
+        return with_counted_logs(view, view.latest(end_of(target)), target)
     except (SnapshotExpired, TableDamaged) as error:
         whole = _oldest_whole(view, [c.time for c in timeline.completed_commits if c.time > target])
         hint = f"the oldest commit the table can be restored to is {whole}" if whole else error.hint
@@ -185,23 +187,30 @@ def younger(table: OpenTable, timeline: Timeline, state: LedgerState, target: In
     failed = {write.time: write for write in find_failed_writes(table, timeline, state)}
     decided = failed.keys() | state.aborted.keys()
     commits: list[FailedWrite] = []
-    clustering: list[FailedWrite] = []
+    services = (i for i in timeline.instants if i.action in SHOWN_AS and not i.is_completed)
+    planned = [
+        FailedWrite(i.time, i.action, None, None)
+        for i in services
+        if i.time > target and i.time not in decided
+    ]
     for instant in (*timeline.completed_commits, *timeline.pending_writes):
         if instant.time > target and instant.time not in decided:
             is_commit = instant.is_completed or instant.time in state.committed
             write = FailedWrite(instant.time, instant.action, None, None)
-            (commits if is_commit else clustering).append(write)
+            (commits if is_commit else planned).append(write)
     unfinished = [
         write
         for write in failed.values()
-        if write.time > target or write.time in state.begun or (write.rollback or "") > target
+        if write.time > target
+        or (write.time in state.begun and write.action is not Action.COMPACTION)
+        or (write.rollback or "") > target
     ]
     rolled_back = [
         FailedWrite(time, aborted.action, None, aborted.rollback)
         for time, aborted in state.aborted.items()
         if aborted.restore is None and aborted.rollback > target and time not in failed
     ]
-    return Younger(*map(_newest_first, (clustering, commits, unfinished, rolled_back)))
+    return Younger(*map(_newest_first, (planned, commits, unfinished, rolled_back)))
 
 
 def _newest_first(writes: Iterable[FailedWrite]) -> tuple[FailedWrite, ...]:

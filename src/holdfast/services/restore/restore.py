@@ -55,10 +55,19 @@ from holdfast.services.restore.plan import (
     snapshot_at,
     younger,
 )
+from holdfast.services.rollback.command_blocks import take_back_blocks
+from holdfast.services.rollback.doomed_files import files_of_commit
 from holdfast.services.rollback.failed_writes import FailedWrite, partition_by_liveness
-from holdfast.services.rollback.rollback import carry_out, files_of_commit, rollback_metadata
+from holdfast.services.rollback.record import Removed, rollback_metadata
+from holdfast.services.rollback.rollback import carry_out
 from holdfast.services.targets import refuse_if_doomed
 from holdfast.storage.store import Store
+from holdfast.table.counted_logs import with_counted_logs
+from holdfast.table.log_files import (
+    find_logs_of_writes,
+    is_log_file,
+    log_name,
+)
 from holdfast.table.missing_commits import catch_up_ledger
 from holdfast.table.opened import OpenTable
 from holdfast.table.pending import forget_rollbacks, pending_restore, restores_to_take_over
@@ -138,6 +147,7 @@ def _carry_out(
         return _restore(table, to, timeout_ms)
     revoked = [write.time for write, _ in (*doomed, *archived)]
     _delete_late_files(table, revoked)
+    _take_back_archived_blocks(table, restoring, [write for write, _ in archived])
     taken_back += [_report_archived(table, restoring, write, content) for write, content in archived]
     timeline = load_timeline(table.store)
     if pending_restore(timeline, table.ledger.read()) == restoring:
@@ -180,7 +190,7 @@ def _decide(
     check_restore(table, timeline, state, target)
     refuse_if_doomed(table, timeline, state, file_paths(snapshot))
     begun = younger(table, timeline, state, target)
-    idle = _idle(table, (*begun.clustering, *begun.unfinished), timeout_ms)
+    idle = _idle(table, (*begun.planned, *begun.unfinished), timeout_ms)
 
     def decide(state: LedgerState) -> Decision | None:
         if state.is_archived(target):
@@ -190,7 +200,7 @@ def _decide(
         check_restore(table, timeline, state, target)
         refuse_if_doomed(table, timeline, state, file_paths(snapshot))
         found = younger(table, timeline, state, target)
-        for write in (*found.clustering, *found.unfinished):
+        for write in (*found.planned, *found.unfinished):
             if write.time not in idle and write.time not in state.aborted:
                 raise _active(write)
         is_begun = bool(restores_to_take_over(table.store, timeline, state, target))
@@ -289,9 +299,8 @@ def _report_archived(
     table: OpenTable, restoring: Restoring, write: FailedWrite, content: bytes
 ) -> tuple[RollbackReport, RollbackMetadata]:
     """As `_take_back`, of an archived commit, whose files are deleted."""
-    paths = [
-        path for path in files_of_commit(write, content, is_archived=True) if is_file_of(path, write.time)
-    ]
+    named = files_of_commit(write, content, is_archived=True)
+    paths = [path for path in named if is_file_of(path, write.time) or is_log_file(path)]
     by_partition: dict[str, list[str]] = {}
     for path in paths:
         by_partition.setdefault(partition_of(path), []).append(table.store.uri(path))
@@ -304,7 +313,8 @@ def _report_archived(
         deleted=tuple(paths),
         took_ms=0,
     )
-    return report, rollback_metadata(plan, restoring.instant, took_ms=0)
+    removed = Removed(tuple(paths))
+    return report, rollback_metadata(table.store, plan, removed, restoring.instant, took_ms=0)
 
 
 def _announce(table: OpenTable, restoring: Restoring, doomed: Iterable[FailedWrite]) -> None:
@@ -321,25 +331,37 @@ def _take_back(
     table: OpenTable, write: FailedWrite, aborted: Aborted
 ) -> tuple[RollbackReport, RollbackMetadata]:
     began_ms = table.clock.monotonic_ms()
-    plan, deleted = carry_out(table, write, aborted)
+    plan, removed = carry_out(table, write, aborted)
     took_ms = _since(table, began_ms)
     report = RollbackReport(
         instant=aborted.rollback,
         rolled_back=write.time,
         action=write.action,
-        deleted=deleted,
+        deleted=removed.deleted,
         took_ms=took_ms,
     )
-    return report, rollback_metadata(plan, aborted.rollback, took_ms=took_ms)
+    return report, rollback_metadata(table.store, plan, removed, aborted.rollback, took_ms=took_ms)
 
 
-def _delete_late_files(table: OpenTable, revoked: Iterable[InstantTime]) -> None:
+def _delete_late_files(table: OpenTable, revoked: Collection[InstantTime]) -> None:
     """Delete what archived commits wrote, and what tasks finished after the plans were made."""
-    paths = pa.array(table.store.paths("", without=META_FOLDER), pa.string())
-    late = _files_of(paths, revoked).to_pylist()
+    late = _files_of(table.store, table.store.paths("", without=META_FOLDER), revoked)
     stuck = table.store.delete_all(late) if late else ()
     if stuck:
         raise StorageUnavailable("files that were taken back could not be deleted", first=stuck[0])
+
+
+def _take_back_archived_blocks(
+    table: OpenTable, restoring: Restoring, archived: Collection[FailedWrite]
+) -> None:
+    """Say of blocks of archived commits that they do not count, where their files hold others', too."""
+    times = frozenset(write.time for write in archived)
+    logs = (
+        find_logs_of_writes(table.store, table.store.paths("", without=META_FOLDER), times) if times else {}
+    )
+    for time in times if logs else ():
+        held = [path for path, writers in logs.items() if time in writers]
+        take_back_blocks(table.store, held, rollback=restoring.instant, target=time)
 
 
 def _prove(
@@ -348,24 +370,26 @@ def _prove(
     snapshot: pa.Table,
     *,
     target: InstantTime,
-    revoked: Iterable[InstantTime],
+    revoked: Collection[InstantTime],
 ) -> None:
     """`TableDamaged` if the table is not what the target's snapshot was."""
     newest = timeline.last_commit
     if newest is None or newest.time != target:
         raise _unproven("the newest commit is another one", commit=newest and newest.time)
     paths, sizes = _list_files(table.store)
-    left = _files_of(paths, revoked)
-    if len(left) > 0:
-        raise _unproven("a file that was taken back is still there", file=left[0].as_py())
-    now = view_of(table.store, timeline, paths).latest()["base"].combine_chunks()
-    then = snapshot["base"].combine_chunks()
+    left = _files_of(table.store, paths.to_pylist(), revoked)
+    if left:
+        raise _unproven("a file that was taken back is still there", file=left[0])
+    view = view_of(table.store, timeline, paths)
+    now = file_paths(with_counted_logs(view, view.latest())).combine_chunks()
+    then = file_paths(snapshot).combine_chunks()
     for one, other in ((now, then), (then, now), (then, paths)):
         differing = one.filter(pc.invert(pc.is_in(one, other)))
         if len(differing) > 0:
             raise _unproven("the snapshot does not consist of the same files", file=differing[0].as_py())
-    stored = sizes.take(pc.index_in(then, paths))
-    wrong = then.filter(pc.fill_null(pc.not_equal(stored, snapshot["size"].combine_chunks()), False))
+    bases = snapshot["base"].combine_chunks()
+    stored = sizes.take(pc.index_in(bases, paths))
+    wrong = bases.filter(pc.fill_null(pc.not_equal(stored, snapshot["size"].combine_chunks()), False))
     if len(wrong) > 0:
         raise _unproven("a file is not as long as its commit says", file=wrong[0].as_py())
 
@@ -385,10 +409,16 @@ def _list_files(store: Store) -> tuple[pa.Array, pa.Array]:
     return pa.array([path for path, _ in found], pa.string()), pa.array([s for _, s in found], pa.int64())
 
 
-def _files_of(paths: pa.Array, times: Iterable[InstantTime]) -> pa.Array:
-    """The base files of the given instants."""
-    instants = pc.extract_regex(paths, BASE_FILE_PATTERN).field("instant")
-    return paths.filter(pc.is_in(instants, pa.array(times, pa.string()), skip_nulls=True))
+def _files_of(store: Store, paths: Collection[str], times: Collection[InstantTime]) -> list[str]:
+    """The files of the given instants, and of no other."""
+    gone = frozenset(times)
+    named = pa.array(paths, pa.string())
+    instants = pc.extract_regex(named, BASE_FILE_PATTERN).field("instant")
+    base = named.filter(pc.is_in(instants, pa.array(gone, pa.string()), skip_nulls=True)).to_pylist()
+    logs = find_logs_of_writes(store, paths, gone)
+    whole = [path for path, writers in logs.items() if writers <= gone]
+    of_slices = [path for path in paths if (name := log_name(path)) is not None and name.base_instant in gone]
+    return list(dict.fromkeys((*base, *whole, *of_slices)))
 
 
 def _complete(

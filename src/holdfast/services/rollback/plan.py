@@ -6,8 +6,8 @@ from holdfast.format.malformed import report_damage
 from holdfast.model.instant import InstantTime, State
 from holdfast.model.names import in_partition, instant_file
 from holdfast.model.reports import TakenBack
+from holdfast.services.rollback.doomed_files import plan_rollback
 from holdfast.services.rollback.failed_writes import FailedWrite, find_failed_writes
-from holdfast.services.rollback.rollback import plan_rollback
 from holdfast.services.rollback.undo import check_undo, find_interrupted_undo
 from holdfast.storage.store import read_or_none
 from holdfast.table.opened import OpenTable

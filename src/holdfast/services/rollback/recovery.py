@@ -7,13 +7,14 @@ from holdfast.config.choices import FailedWritesPolicy
 from holdfast.config.write import HEARTBEAT_TIMEOUT_MS
 from holdfast.model.instant import Instant
 from holdfast.model.reports import RollbackReport
+from holdfast.services.rollback.doomed_files import plan_rollback
 from holdfast.services.rollback.failed_writes import (
     FailedWrite,
     find_failed_writes,
     partition_by_liveness,
     suspects,
 )
-from holdfast.services.rollback.rollback import plan_rollback, roll_back_failed_writes
+from holdfast.services.rollback.rollback import roll_back_failed_writes
 from holdfast.table.opened import OpenTable
 from holdfast.table.stable_read import timeline_and_ledger
 

@@ -17,41 +17,33 @@ from dataclasses import dataclass
 
 from holdfast.concurrency.heartbeats import judge
 from holdfast.concurrency.locks.open import lock_in_use
-from holdfast.config.choices import FailedWritesPolicy
+from holdfast.config.choices import FailedWritesPolicy, TableType
 from holdfast.config.write import HEARTBEAT_TIMEOUT_MS
-from holdfast.errors import StorageUnavailable, TableDamaged, UnsupportedTable
-from holdfast.format.commits import check_digest, decode_written_files
+from holdfast.errors import StorageUnavailable, TableDamaged
 from holdfast.format.ledger_entries import EntryKind
-from holdfast.format.malformed import report_damage
 from holdfast.format.properties import is_sealed
-from holdfast.format.rollbacks import (
-    RollbackMetadata,
-    RollbackPlan,
-    RollbackRequest,
-    RolledBackInstant,
-    RolledBackPartition,
-    encode_rollback_metadata,
-    encode_rollback_plan,
-)
+from holdfast.format.rollbacks import RollbackPlan, encode_rollback_metadata, encode_rollback_plan
 from holdfast.model.instant import Action, InstantTime, State
 from holdfast.model.names import (
-    META_FOLDER,
     heartbeat_path,
-    in_partition,
     instant_file,
-    is_file_of,
-    partition_of,
 )
 from holdfast.model.reports import RollbackReport
+from holdfast.services.rollback.command_blocks import take_back_blocks
+from holdfast.services.rollback.compaction_attempts import end_attempt, forget_plan
+from holdfast.services.rollback.doomed_files import Doomed, files_of_plan, plan_rollback
 from holdfast.services.rollback.failed_writes import (
     FailedWrite,
     find_failed_writes,
     partition_by_liveness,
     suspects,
 )
-from holdfast.services.sweep import surplus_files, sweep
-from holdfast.storage.store import read_or_none
-from holdfast.table.markers import delete_markers, read_markers
+from holdfast.services.rollback.record import Removed, rollback_metadata
+from holdfast.services.sweep import files_of_markers, sweep
+from holdfast.table.log_files import (
+    files_of_write,
+)
+from holdfast.table.markers import delete_markers
 from holdfast.table.missing_commits import catch_up_ledger
 from holdfast.table.opened import OpenTable
 from holdfast.table.pending import (
@@ -154,8 +146,13 @@ def roll_back(
 
     None if the write was committed in the meantime, and is published then, or
     if a restore took it back. A crash at any point leaves a rollback that the
-    next caller of `recover` finishes.
+    next caller of `recover` finishes. Of a compaction only the attempt ends, and
+    its plan stays.
     """
+    if write.action is Action.COMPACTION and write.rollback is None:
+        if not end_attempt(table, write, reason=reason):
+            publish_decided(table, table.ledger.read(), load_timeline(table.store))
+        return None
     return finish_rollback(table, write, abort(table, write, reason=reason))
 
 
@@ -167,14 +164,14 @@ def finish_rollback(table: OpenTable, write: FailedWrite, state: LedgerState) ->
         publish_decided(table, state, load_timeline(table.store))
         return None
     try:
-        plan, deleted = carry_out(table, write, aborted)
+        plan, removed = carry_out(table, write, aborted)
     except TableDamaged:
         if table.ledger.read().aborted[write.time].restore is None:
             raise
         return None  # A restore has taken it over, finished it and forgotten the plan.
     took_ms = table.clock.monotonic_ms() - began_ms
     rollback = aborted.rollback
-    metadata = rollback_metadata(plan, rollback, took_ms=took_ms)
+    metadata = rollback_metadata(table.store, plan, removed, rollback, took_ms=took_ms)
     completed = instant_file(rollback, Action.ROLLBACK, State.COMPLETED)
     table.store.create(completed, encode_rollback_metadata(metadata))
     log.info(
@@ -183,22 +180,24 @@ def finish_rollback(table: OpenTable, write: FailedWrite, state: LedgerState) ->
             "table": table.store.uri(""),
             "instant": rollback,
             "rolled_back": write.time,
-            "deleted": len(deleted),
+            "deleted": len(removed.deleted),
             "took_ms": took_ms,
         },
     )
     return RollbackReport(
-        instant=rollback, rolled_back=write.time, action=write.action, deleted=deleted, took_ms=took_ms
+        instant=rollback,
+        rolled_back=write.time,
+        action=write.action,
+        deleted=removed.deleted,
+        took_ms=took_ms,
     )
 
 
-def carry_out(table: OpenTable, write: FailedWrite, aborted: Aborted) -> tuple[RollbackPlan, tuple[str, ...]]:
-    """Remove the traces of a write that the ledger aborted; the plan and the files it named."""
+def carry_out(table: OpenTable, write: FailedWrite, aborted: Aborted) -> tuple[RollbackPlan, Removed]:
+    """Remove the traces of a write that the ledger aborted; the plan, and what became of its files."""
     plan = _ensure_plan(table, write, aborted)
     table.store.create(instant_file(aborted.rollback, Action.ROLLBACK, State.INFLIGHT), b"")
-    doomed = _files_of_plan(plan, write.time)
-    _execute(table, write, doomed, is_revoked=aborted.revoked_by is not None)
-    return plan, doomed
+    return plan, _execute(table, write, aborted, files_of_plan(table, plan, write))
 
 
 def abort(table: OpenTable, write: FailedWrite, *, reason: str) -> LedgerState:
@@ -259,53 +258,21 @@ def _forget_savepoints(table: OpenTable, timeline: Timeline, state: LedgerState)
             forget_savepoint(table, instant.time)
 
 
-def plan_rollback(table: OpenTable, write: FailedWrite, *, is_revoked: bool = False) -> RollbackPlan:
-    """What to delete: what the commit names, what the markers announce, or else what a listing finds."""
-    paths = _files_of_shown_commit(table, write) if is_revoked else _files_of_markers(table, write)
-    if paths is None:
-        paths = table.store.paths("", without=META_FOLDER)
-    doomed: dict[str, list[str]] = {}
-    for path in sorted({path for path in paths if is_file_of(path, write.time)}):
-        doomed.setdefault(partition_of(path), []).append(table.store.uri(path))
-    requests = [RollbackRequest(partition, files=tuple(files)) for partition, files in sorted(doomed.items())]
-    return RollbackPlan(RolledBackInstant(write.time, write.action), tuple(requests))
-
-
-def _files_of_shown_commit(table: OpenTable, write: FailedWrite) -> list[str] | None:
-    """None if the commit is not shown any more; its markers may be gone in part by then."""
-    path = instant_file(write.time, write.action, State.COMPLETED)
-    content = read_or_none(table.store, path)
-    return None if content is None else files_of_commit(write, content)
-
-
-def files_of_commit(write: FailedWrite, content: bytes, *, is_archived: bool = False) -> list[str]:
-    """What a commit says it wrote."""
-    with report_damage(
-        "commit metadata cannot be read", file=instant_file(write.time, write.action, State.COMPLETED)
-    ):
-        if not is_archived:  # An archive tells the same in other letters.
-            check_digest(content, write.time)
-        return [file.path for file in decode_written_files(content) if file.path is not None]
-
-
-def _files_of_markers(table: OpenTable, write: FailedWrite) -> list[str] | None:
-    """None if there is no marker although the write may have begun to write files."""
-    paths = [marker.data_path for marker in read_markers(table.store, write.time)]
-    inflight = instant_file(write.time, write.action, State.INFLIGHT)
-    return None if not paths and table.store.stat(inflight) is not None else paths
-
-
-def _execute(table: OpenTable, write: FailedWrite, doomed: tuple[str, ...], *, is_revoked: bool) -> None:
+def _execute(table: OpenTable, write: FailedWrite, aborted: Aborted, doomed: Doomed) -> Removed:
     completed = instant_file(write.time, write.action, State.COMPLETED)
-    if is_revoked:
+    if aborted.revoked_by is not None:
         withdraw(table, write.time, write.action)
     elif table.store.stat(completed) is not None:
         raise TableDamaged("an instant is completed although it was aborted", file=completed)
     # The inflight file goes first. A task that finishes a file looks for it afterwards and
     # withdraws the file if it is gone; a file it kept was announced by a marker read below.
     table.store.delete(instant_file(write.time, write.action, State.INFLIGHT))
-    late = surplus_files(table, write.time, committed=frozenset())
-    failed = table.store.delete_all(dict.fromkeys((*doomed, *late)))
+    late = files_of_markers(table, write.time, committed=frozenset())
+    shared = dict.fromkeys((*doomed.shared, *late.shared))
+    # A log file that others wrote to may have become one that only this write is in, or be gone.
+    found = files_of_write(table.store, shared, write.time)
+    blocks = take_back_blocks(table.store, found.shared, rollback=aborted.rollback, target=write.time)
+    failed = table.store.delete_all(dict.fromkeys((*doomed.files, *late.own, *found.own)))
     if failed:
         raise StorageUnavailable(
             "files of a failed write could not be deleted", first=failed[0], count=len(failed)
@@ -313,28 +280,7 @@ def _execute(table: OpenTable, write: FailedWrite, doomed: tuple[str, ...], *, i
     delete_markers(table.store, write.time)
     table.store.delete(heartbeat_path(write.time))
     table.store.delete(instant_file(write.time, write.action, State.REQUESTED))
-
-
-def _files_of_plan(plan: RollbackPlan, time: InstantTime) -> tuple[str, ...]:
-    """The plan's files relative to the table, wherever the table was when it was planned."""
-    files: list[str] = []
-    for request in plan.requests:
-        if request.log_blocks:
-            raise UnsupportedTable("rolling back log blocks is not supported", instant=time)
-        for file in request.files:
-            name = file.rpartition("/")[2]
-            if not is_file_of(name, time):
-                raise TableDamaged("a rollback plan names a file of another instant", file=file, instant=time)
-            files.append(in_partition(request.partition, name))
-    return tuple(files)
-
-
-def rollback_metadata(plan: RollbackPlan, rollback: InstantTime, *, took_ms: int) -> RollbackMetadata:
-    return RollbackMetadata(
-        start_time=rollback,
-        time_taken_ms=took_ms,
-        total_files_deleted=sum(len(request.files) for request in plan.requests),
-        commits=(plan.target,),
-        by_partition={r.partition: RolledBackPartition(r.partition, r.files) for r in plan.requests},
-        instants=(plan.instant,),
-    )
+    if write.action is Action.COMMIT and table.settings.table_type is TableType.MERGE_ON_READ:
+        forget_plan(table, write.time)  # Or the compaction that it was would be pending again.
+    gone = (path for path in doomed.shared if path not in blocks.held)
+    return Removed((*doomed.files, *gone), blocks)

@@ -18,7 +18,9 @@ from holdfast.model.instant import InstantTime
 from holdfast.model.names import META_FOLDER, PARTITION_METAFILE, in_partition, parse_base_file
 from holdfast.model.reports import Finding, FindingKind, Severity
 from holdfast.services.verify.instant_outcomes import InstantOutcomes, Outcome
+from holdfast.services.verify.log_files import check_compactions, check_log_files, find_lost_logs
 from holdfast.storage.store import Store, StoredFile
+from holdfast.table.log_files import log_name
 from holdfast.table.view import View, parse_base_files, view_of
 from holdfast.timeline.timeline import Timeline
 
@@ -88,12 +90,20 @@ def check_files(
     slices = pa.concat_tables([view.slices, unseen])
     view = replace(view, slices=slices.take(pc.sort_indices(slices["base"])))
     short = _wrong_sizes(view, files)
+    of_logs: list[Finding] = []
+    if has_logs:
+        sizes = dict(zip(files.paths.to_pylist(), files.sizes.to_pylist(), strict=True))
+        of_logs = [
+            *check_log_files(store, view, sizes, outcomes),
+            *check_compactions(store, readable, view),
+        ]
     findings = [
         *_orphans(named, view, outcomes),
         *_find_missing(view, savepoints),
         *(() if has_logs else _find_hidden(view)),
         *short,
         *_without_footer(store, view, files, leave_out={finding.path for finding in short}),
+        *of_logs,
     ]
     return findings, named.num_rows
 
@@ -148,8 +158,11 @@ def _find_missing(view: View, savepoints: Mapping[InstantTime, SavepointMetadata
             Severity.DAMAGE,
         )
     else:
-        for path in _absent(newest["base"], view.listed):
-            missing[path] = "the newest snapshot needs it"
+        needed = dict.fromkeys(
+            _absent(newest["base"].drop_null(), view.listed), "the newest snapshot needs it"
+        )
+        for path, reason in {**needed, **find_lost_logs(view, newest)}.items():
+            missing[path] = reason
             remedies[path] = _bring_back(path, view.timeline)
         yield from _without_metafile(newest["partition"].unique().to_pylist(), view.listed)
     for path, reason in missing.items():
@@ -244,7 +257,9 @@ def _truncation(path: str, detail: str, timeline: Timeline) -> Finding:
 def _bring_back(path: str, timeline: Timeline) -> str:
     """What to do about a file that is lost: the commit before its own is the newest that does not need it."""
     name = parse_base_file(path.rpartition("/")[2])
-    before = [c.time for c in timeline.completed_commits if name is not None and c.time < name.instant]
+    log_file = log_name(path)
+    time = name.instant if name is not None else log_file.written_by if log_file is not None else None
+    before = [c.time for c in timeline.completed_commits if time is not None and c.time < time]
     return f"{_BRING_BACK}, or give it up: holdfast restore PATH --to {before[-1]}" if before else _BRING_BACK
 
 

@@ -17,7 +17,7 @@ from holdfast.concurrency.locks.identity import IDENTITY_FILE, RECORD_ANEW, wron
 from holdfast.concurrency.locks.lease import Lease
 from holdfast.concurrency.locks.storage import StorageForm
 from holdfast.config.choices import TableType
-from holdfast.errors import TableDamaged
+from holdfast.errors import SnapshotExpired, TableDamaged
 from holdfast.format.malformed import Malformed
 from holdfast.host import Liveness, Owner
 from holdfast.model.instant import Action, Instant, InstantTime, State
@@ -51,6 +51,7 @@ from holdfast.services.verify.instants import (
     pending_rollbacks,
     read_instants,
 )
+from holdfast.services.verify.readers import check_reader, find_misread
 from holdfast.storage.store import Store, read_or_none
 from holdfast.table.clean_plans import pending_cleans, read_clean_plan
 from holdfast.table.markers import instants_with_markers
@@ -73,6 +74,7 @@ _FOR_PENDING = {
 }
 
 
+_FOR_COMPACTION = "holdfast compaction run PATH carries it out, compaction unschedule takes it away"
 _REPAIR_UNDOES = "repair moves it to quarantine, and removes what else is left of the write"
 _REPAIR_ENTERS = "repair, or the next write, enters it into the ledger"
 _REPAIR_SHOWS = "repair shows it again from the ledger"
@@ -82,28 +84,31 @@ _REPAIR_TAKES_BACK = (
 )
 
 
-def verify(table: OpenTable) -> VerifyReport:
+def verify(table: OpenTable, as_reader: str | None = None) -> VerifyReport:
     """Look for everything that is wrong with a table, and for what is pending in it.
 
+    And for what another reader, if one is named, would not read as it is.
     What seems wrong is looked at twice, and only what both looks find is
     reported: what a running writer was just about to finish is not.
     """
-    first = _look(table)
+    if as_reader is not None:
+        check_reader(as_reader)
+    first = _look(table, as_reader)
     if first.is_clean:
         return first
-    second = _look(table)
+    second = _look(table, as_reader)
     seen = {(finding.kind, finding.path) for finding in first.findings}
     kept = [f for f in second.findings if f.severity is Severity.INFO or (f.kind, f.path) in seen]
     return VerifyReport(findings=tuple(kept), files_checked=second.files_checked)
 
 
-def _look(table: OpenTable) -> VerifyReport:
+def _look(table: OpenTable, as_reader: str | None) -> VerifyReport:
     files = list_files(table.store)
     marked = instants_with_markers(table.store)
     writers = _Writers(table)
     state = _ledger_state(table)
     earlier = _Earlier(files, marked, writers, state)
-    return read_stable(table.store, lambda timeline: _check_all(table, earlier, timeline))
+    return read_stable(table.store, lambda timeline: _check_all(table, earlier, timeline, as_reader))
 
 
 @dataclass(frozen=True)
@@ -116,7 +121,9 @@ class _Earlier:
     state: LedgerState
 
 
-def _check_all(table: OpenTable, earlier: _Earlier, timeline: Timeline) -> VerifyReport:
+def _check_all(
+    table: OpenTable, earlier: _Earlier, timeline: Timeline, as_reader: str | None
+) -> VerifyReport:
     store, before, writers = table.store, earlier.state, earlier.writers
     contents = read_instants(table, timeline, before)
     outcomes = InstantOutcomes(
@@ -153,8 +160,17 @@ def _check_all(table: OpenTable, earlier: _Earlier, timeline: Timeline) -> Verif
         *_pushes(table, outcomes),
         *_leftovers(store),
     ]
+    if as_reader is not None:
+        findings += _misread(table, timeline, as_reader)
     findings.sort(key=lambda finding: (_RANK[finding.severity], finding.kind, finding.path))
     return VerifyReport(findings=tuple(findings), files_checked=files_checked)
+
+
+def _misread(table: OpenTable, timeline: Timeline, as_reader: str) -> list[Finding]:
+    try:
+        return list(find_misread(table, timeline, as_reader))
+    except (TableDamaged, SnapshotExpired):
+        return []  # What is damaged is a finding of its own, and nobody reads its rows.
 
 
 def _readable(timeline: Timeline, torn: Collection[Instant], outcomes: InstantOutcomes) -> Timeline:
@@ -264,6 +280,10 @@ def _pending(
         claim = outcomes.state.begun.get(instant.time)
         liveness = writers.liveness(instant.time, None if claim is None else claim.owner)
         path = instant_path(instant)
+        if instant.action is Action.COMPACTION and claim is None:
+            waiting = f"the compaction is {instant.state.lower()}, and nobody is known to carry it out"
+            yield Finding(FindingKind.PENDING, path, waiting, _FOR_COMPACTION, Severity.INFO)
+            continue
         detail = f"the {instant.action} is {instant.state.lower()}, its writer {_WRITER[liveness]}"
         yield Finding(FindingKind.PENDING, path, detail, _FOR_PENDING[liveness], Severity.INFO)
 
