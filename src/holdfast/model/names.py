@@ -142,6 +142,11 @@ class LogFileName:
         return InstantTime(_CENTURY + match[2] + match[3])
 
     @property
+    def slice(self) -> tuple[str, InstantTime]:
+        """The file slice that it belongs to, within its partition."""
+        return self.file_id, self.base_instant
+
+    @property
     def order(self) -> tuple[int, str]:
         """What the log files of a slice are sorted by."""
         return self.version, self.write_token
