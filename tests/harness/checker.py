@@ -36,6 +36,7 @@ from holdfast.model.names import (
     SOURCES_FOLDER,
     STORAGE_FOLDER,
     ZONE_FILE,
+    heartbeat_path,
     in_partition,
     instant_file,
     marker_folder,
@@ -335,6 +336,7 @@ def _referenced(table: OpenTable) -> set[str]:
             # What an attempt wrote that sleeps goes with the next one.
             known |= set(store.paths(marker_folder(instant.time)))
             known |= {marker.data_path for marker in read_markers(store, instant.time)}
+            known.add(heartbeat_path(instant.time))
         if instant.action is Action.COMMIT:  # As which a compaction is shown.
             known |= {instant_file(instant.time, Action.COMPACTION, state) for state in State}
     archived = read_archive(store, table.settings)

@@ -121,10 +121,16 @@ def schedule_compaction(table: OpenTable, settings: WriteSettings) -> InstantTim
             _check_unchanged(attempt, begun, plan)
     except BaseException:
         forget_plan(table, time)
-        release(table, time, attempt.owner, reason="the compaction could not be planned")
+        _leave_planning(attempt, time, reason="the compaction could not be planned")
         raise
-    release(table, time, attempt.owner, reason="the compaction is planned")
+    _leave_planning(attempt, time, reason="the compaction is planned")
     return time if plan is not None else None
+
+
+def _leave_planning(attempt: _Attempt, time: InstantTime, *, reason: str) -> None:
+    release(attempt.table, time, attempt.owner, reason=reason)
+    # Whoever looked for one meanwhile, and found none, has noted when.
+    attempt.table.store.delete(heartbeat_path(time))
 
 
 def compact(
