@@ -1065,7 +1065,7 @@ _first_logs = _adding_logs(_upsert(("old1", "paris", 5.0), ("old3", "rome", 5.0)
 
 
 @cache
-def _with_logs_to_compact() -> World:
+def _to_compact() -> World:
     world = _with_base_files()
     _first_logs.act(world)
     return world
@@ -1073,7 +1073,7 @@ def _with_logs_to_compact() -> World:
 
 @cache
 def _with_plan() -> World:
-    world = _with_logs_to_compact().copy()
+    world = _to_compact().copy()
     schedule_compaction(world.open(), _ADDING_LOGS)
     return world
 
@@ -1102,8 +1102,8 @@ _shared_planning = _refusable(
     lambda world: schedule_compaction(world.open(), _SHARED_ADDING) or "nothing to compact"
 )
 _twice = Writer(lambda world: (_shared_planning(world), _pack(world, _SHARED_ADDING))[1], _same)
-_log_writer = _adding_logs(_second)
-_shared_log_writer = _adding_logs(_second, _SHARED_ADDING)
+_logger = _adding_logs(_second)
+_shared_logger = _adding_logs(_second, _SHARED_ADDING)
 
 
 @_refusable
@@ -1115,39 +1115,39 @@ def _taking_away(world: World) -> object:
 COMPACTING = tuple(
     Scenario(name, start, actors, first=((lambda _: dict(OLD)), _first_logs.effect))
     for name, start, actors in (
-        ("compaction and writer", _with_logs_to_compact, (_compaction, _log_writer)),
-        ("writer and compaction", _with_logs_to_compact, (_log_writer, _compaction)),
+        ("compaction and writer", _to_compact, (_compaction, _logger)),
+        ("writer and compaction", _to_compact, (_logger, _compaction)),
         (
             "sharing compaction and sharing writer",
-            _with_logs_to_compact,
-            (_shared_compaction, _shared_log_writer),
+            _to_compact,
+            (_shared_compaction, _shared_logger),
         ),
         (
             "sharing writer and sharing compaction",
-            _with_logs_to_compact,
-            (_shared_log_writer, _shared_compaction),
+            _to_compact,
+            (_shared_logger, _shared_compaction),
         ),
-        ("planning and sharing writer", _with_logs_to_compact, (_shared_planning, _shared_log_writer)),
-        ("sharing writer and planning", _with_logs_to_compact, (_shared_log_writer, _shared_planning)),
+        ("planning and sharing writer", _to_compact, (_shared_planning, _shared_logger)),
+        ("sharing writer and planning", _to_compact, (_shared_logger, _shared_planning)),
         (
             "planning and then a compaction, and sharing writer",
-            _with_logs_to_compact,
-            (_twice, _shared_log_writer),
+            _to_compact,
+            (_twice, _shared_logger),
         ),
-        ("compaction of a plan and sharing writer", _with_plan, (_shared_compaction, _shared_log_writer)),
-        ("compaction and compaction", _with_logs_to_compact, (_compaction, _compaction)),
+        ("compaction of a plan and sharing writer", _with_plan, (_shared_compaction, _shared_logger)),
+        ("compaction and compaction", _to_compact, (_compaction, _compaction)),
         ("compactions of a plan", _with_plan, (_compaction, _compaction)),
         ("compactions after a dead one", _with_dead_compaction, (_compaction, _compaction)),
         ("compaction after a dead one and rollback", _with_dead_compaction, (_compaction, _roll_back)),
         ("compaction and rollback", _with_plan, (_compaction, _roll_back)),
         ("compaction of a plan that is taken away", _with_plan, (_compaction, _taking_away)),
-        ("compaction and clean", _with_logs_to_compact, (_compaction, _clean_versions)),
+        ("compaction and clean", _to_compact, (_compaction, _clean_versions)),
         ("clean and compaction of a plan", _with_plan, (_clean_versions, _compaction)),
-        ("compaction and undo", _with_logs_to_compact, (_compaction, _undo)),
-        ("undo and compaction", _with_logs_to_compact, (_undo, _compaction)),
-        ("compaction and restore", _with_logs_to_compact, (_compaction, _restore)),
+        ("compaction and undo", _to_compact, (_compaction, _undo)),
+        ("undo and compaction", _to_compact, (_undo, _compaction)),
+        ("compaction and restore", _to_compact, (_compaction, _restore)),
         ("restore and compaction of a plan", _with_plan, (_restore, _compaction)),
-        ("compaction and savepoint", _with_logs_to_compact, (_compaction, _savepoint_newest)),
+        ("compaction and savepoint", _to_compact, (_compaction, _savepoint_newest)),
     )
 )
 
