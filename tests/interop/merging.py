@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import wraps
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,10 +15,11 @@ import holdfast
 from harness.hudi_reader import hudi_snapshot
 from interop.engines import Engine, Holdfast, newest_commit
 from interop.shapes import Shape, rich_rows, trips
-from interop.talk import Talk, as_if_killed, check, data_files, log_files
+from interop.talk import Check, Talk, as_if_killed, check, data_files, log_files
 
 _MODEL = "org.apache.hudi.common.model."
 _BLOCKS = "hoodie.logfile.data.block.format"
+_AT_ONCE = "hoodie.compact.inline.max.delta.commits=1"
 _NO_CLEAN = {"hoodie.clean.automatic": "false"}
 
 
@@ -30,10 +33,27 @@ def _merged(name: str, payload: str) -> Shape:
 
 BY_EVENT = _merged("by_event", "DefaultHoodieRecordPayload")
 BY_COMMIT = _merged("by_commit", "OverwriteWithLatestAvroPayload")
+_OLD_ORDER = {
+    "0.15": "of several log files it takes the row with the greatest ordering value, by commit or not"
+}
 _LOGS = {"holdfast.mor.max.log.ratio": "1000", "holdfast.mor.max.logs": "100"}
 """So that ours appends to groups as small as these, as Hudi does."""
 _BEFORE = {f"k{n}": float(n) for n in range(10)}
 _CITY = {key: ("paris", "rome")[n % 2] for n, key in enumerate(_BEFORE)}
+
+
+def _merge_check(*, short: bool = False, absent: Mapping[str, str] | None = None) -> Callable[[Check], Check]:
+    """A check in the time zone of its tables: elsewhere Hudi 1.x misses log files."""
+
+    def register(function: Check) -> Check:
+        @wraps(function)
+        def within(talk: Talk) -> None:
+            with talk.in_zone("UTC", "UTC") if talk.line.timeline_zone == "UTC" else nullcontext():
+                function(talk)
+
+        return check(short=short, absent=absent)(within)
+
+    return register
 
 
 def _rows(fares: Mapping[str, float], *, ts: int, **more: object) -> pa.Table:
@@ -85,35 +105,38 @@ def _history(talk: Talk, by: Engine, shape: Shape, options: Mapping[str, str] | 
     step("delete", {"k1": 0, "k3": 0})
     step("upsert", {"k1": 21})
     step("upsert", {"k0": 30, "n0": 31})
-    step("upsert", {"k2": 40}, tip=1.5)
     step("delete", {"n0": 0, "k2": 0})
     for instant, then, _ in steps:
         talk.agree(path, then, as_of=instant)
     for (since, _, _), (until, _, written) in pairwise(steps):
         talk.agree_on_changes(path, written, since=since, until=until)
     talk.agree_on_changes(path, set(fares), since="19700101000000000")
+    step("upsert", {"k4": 50}, tip=1.5)
+    for instant, then, _ in steps[-2:]:
+        talk.agree(path, then, as_of=instant)
+    talk.agree_on_changes(path, {"k4"}, since=steps[-2][0])
     talk.sound(path)
 
 
-@check(short=True)
+@_merge_check(short=True)
 def hudi_merges_the_log_files_that_we_wrote(talk: Talk) -> None:
     for shape in (BY_EVENT, BY_COMMIT)[: 1 if talk.is_short else 2]:
         _history(talk, talk.ours, shape)
 
 
-@check(short=True)
+@_merge_check(short=True)
 def we_merge_the_log_files_that_hudi_wrote(talk: Talk) -> None:
     for blocks in ("avro", "parquet")[: 1 if talk.is_short else 2]:
         for shape in (BY_EVENT, BY_COMMIT)[: 1 if talk.is_short else 2]:
             _history(talk, talk.hudi, shape, {_BLOCKS: blocks})
 
 
-@check()
+@_merge_check()
 def hudi_merges_our_avro_blocks(talk: Talk) -> None:
     _history(talk, talk.ours, BY_EVENT, {_BLOCKS: "avro"})
 
 
-@check()
+@_merge_check()
 def log_files_of_every_type_are_merged_alike(talk: Talk) -> None:
     for blocks in ("avro", "parquet"):
         for engine in talk.engines:
@@ -128,7 +151,7 @@ def log_files_of_every_type_are_merged_alike(talk: Talk) -> None:
             talk.sound(path)
 
 
-@check(short=True)
+@_merge_check()
 def log_files_by_turns(talk: Talk) -> None:
     """Updates, deletes and keys that come back, in the same slices."""
     for shape in (BY_EVENT, BY_COMMIT)[: 1 if talk.is_short else 2]:
@@ -136,7 +159,7 @@ def log_files_by_turns(talk: Talk) -> None:
             _turns(talk, first, second, shape, {})
 
 
-@check()
+@_merge_check()
 def log_files_by_turns_with_the_bucket_index(talk: Talk) -> None:
     """There Hudi writes new keys to log files, also where there is no base file."""
     options = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"}
@@ -164,17 +187,39 @@ def _turns(talk: Talk, first: Engine, second: Engine, shape: Shape, options: Map
     talk.sound(path)
 
 
-@check()
+@_merge_check()
 def the_same_of_two_rows_wins_in_log_files(talk: Talk) -> None:
-    for shape, late_loses in ((BY_EVENT, True), (BY_COMMIT, False)):
-        for first, second in talk.both_ways:
-            path = _begun(first, talk, shape)
-            _write(first, path, shape, "upsert", _rows({"k0": 5}, ts=5))
-            _write(second, path, shape, "upsert", _rows({"k0": 3, "k2": 4}, ts=3))
-            _agree(talk, path, _BEFORE | {"k0": 5 if late_loses else 3, "k2": 4})
-            _write(first, path, shape, "upsert", _rows({"k0": 9}, ts=5))
-            _agree(talk, path, _BEFORE | {"k0": 9, "k2": 4})
-            talk.sound(path)
+    for first, second in talk.both_ways:
+        _contest(talk, first, second, BY_EVENT, late_loses=True)
+    _contest(talk, talk.hudi, talk.ours, BY_COMMIT, late_loses=False)
+
+
+@_merge_check(absent=_OLD_ORDER)
+def the_later_row_of_hudi_wins_in_log_files(talk: Talk) -> None:
+    _contest(talk, talk.ours, talk.hudi, BY_COMMIT, late_loses=False)
+
+
+def _contest(talk: Talk, first: Engine, second: Engine, shape: Shape, *, late_loses: bool) -> None:
+    path = _begun(first, talk, shape)
+    _write(first, path, shape, "upsert", _rows({"k0": 5}, ts=5))
+    _write(second, path, shape, "upsert", _rows({"k0": 3, "k2": 4}, ts=3))
+    _agree(talk, path, _BEFORE | {"k0": 5 if late_loses else 3, "k2": 4})
+    _write(first, path, shape, "upsert", _rows({"k0": 9}, ts=5))
+    _agree(talk, path, _BEFORE | {"k0": 9, "k2": 4})
+    talk.sound(path)
+
+
+@check(absent={"0.15": "it goes by the instants in the names alone"})
+def hudi_misses_log_files_in_another_time_zone_even_its_own(talk: Talk) -> None:
+    """It compares modification times in the zone of its JVM with the instants of the table."""
+    for engine in talk.engines:
+        with talk.in_zone("America/New_York", "UTC"):
+            path = _begun(engine, talk, BY_EVENT)
+            _write(engine, path, BY_EVENT, "upsert", _rows({"k0": 10}, ts=2))
+            fares = [{row["id"]: row["fare"] for row in e.snapshot(path).values()} for e in talk.engines]
+            talk.same(fares, [_BEFORE | {"k0": 10}, _BEFORE])
+        with talk.in_zone("UTC", "UTC"):
+            _agree(talk, path, _BEFORE | {"k0": 10})
 
 
 def _compact(talk: Talk, by: Engine, path: str, *, plan: bool = True, run: bool = True) -> None:
@@ -187,10 +232,10 @@ def _compact(talk: Talk, by: Engine, path: str, *, plan: bool = True, run: bool 
         return
     for name, is_asked in (("schedule", plan), ("run", run)):
         if is_asked:
-            talk.same(len(talk.hudi.call(path, "run_compaction", op=name)), 1)
+            talk.same(len(talk.hudi.call(path, "run_compaction", op=name, options=_AT_ONCE)), 1)
 
 
-@check(short=True)
+@_merge_check(short=True)
 def each_compacts_the_log_files_of_the_other(talk: Talk) -> None:
     for writer, compactor in talk.both_ways:
         for shape in (BY_EVENT, BY_COMMIT)[: 1 if talk.is_short else 2]:
@@ -212,7 +257,7 @@ def each_compacts_the_log_files_of_the_other(talk: Talk) -> None:
             talk.sound(path)
 
 
-@check()
+@_merge_check()
 def each_carries_out_the_compaction_that_the_other_planned(talk: Talk) -> None:
     """Both write to the planned slices meanwhile: Hudi adds to the next ones, Holdfast rewrites."""
     for planner, runner in talk.both_ways:
@@ -238,7 +283,7 @@ _MOMENTS = (".requested", ".inflight", ".log.", "2:-.hoodie/.holdfast/ledger/")
 """What has been written last when our writer is killed: of its log files none, none, some, all."""
 
 
-@check(short=True)
+@_merge_check(short=True)
 def hudi_rolls_back_our_killed_log_files(talk: Talk) -> None:
     for at in _MOMENTS[-1:] if talk.is_short else _MOMENTS:
         path = _begun(talk.ours, talk, BY_EVENT)
@@ -256,7 +301,7 @@ def hudi_rolls_back_our_killed_log_files(talk: Talk) -> None:
         talk.sound(path)
 
 
-@check(short=True)
+@_merge_check(short=True)
 def we_roll_back_hudis_failed_log_files(talk: Talk) -> None:
     for kind in ("TIMELINE_SERVER_BASED", "DIRECT")[: 1 if talk.is_short else 2]:
         path = _begun(talk.hudi, talk, BY_EVENT)
@@ -276,7 +321,7 @@ def we_roll_back_hudis_failed_log_files(talk: Talk) -> None:
         talk.sound(path)
 
 
-@check()
+@_merge_check()
 def a_compaction_that_hudi_began_is_carried_out_by_us(talk: Talk) -> None:
     path = _begun(talk.hudi, talk, BY_EVENT)
     _write(talk.hudi, path, BY_EVENT, "upsert", _rows({"k0": 10, "k1": 11}, ts=2))
@@ -291,7 +336,7 @@ def a_compaction_that_hudi_began_is_carried_out_by_us(talk: Talk) -> None:
     talk.sound(path)
 
 
-@check()
+@_merge_check()
 def what_one_undoes_or_restores_in_log_files_is_gone_for_both(talk: Talk) -> None:
     for first, second in talk.both_ways:
         path = _begun(first, talk, BY_EVENT)
@@ -315,7 +360,7 @@ def what_one_undoes_or_restores_in_log_files_is_gone_for_both(talk: Talk) -> Non
         talk.sound(path)
 
 
-@check()
+@_merge_check()
 def each_cleans_slices_with_the_log_files_of_the_other(talk: Talk) -> None:
     left = []
     for cleaner in talk.engines:
