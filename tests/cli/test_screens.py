@@ -81,6 +81,30 @@ def test_every_command_fits_on_the_screen_with_its_identifiers_whole(rich_table,
         assert broken_identifiers(lines, identifiers) == [], words
 
 
+@pytest.mark.parametrize(("columns", "rows"), SIZES)
+def test_log_files_and_compactions_fit_on_the_screen(tmp_path, trips, columns, rows):
+    path = tmp_path / "stock"
+    stock = holdfast.create_table(
+        str(path), name="stock", record_key="trip_id", partition_by="city", table_type="MERGE_ON_READ"
+    )
+    stock.bulk_insert(trips(0, 100))
+    stock.upsert(trips(0, 4), options={"holdfast.mor.max.log.ratio": "1000"})
+    planned = stock.schedule_compaction()
+    commands = [
+        ["fsview"], ["compactions"], ["compaction", "show", "--instant", planned], ["verify"], ["show"]
+    ]  # fmt: skip
+
+    screens = show_on_screen([[*words, str(path)] for words in commands], columns, rows)
+
+    logs = [file.name for file in path.rglob(".*.log.*") if not file.name.endswith(".crc")]
+    assert logs
+    for words, (code, lines) in zip(commands, screens, strict=True):
+        assert code == 0, (words, lines)
+        # A name may be longer than the screen; then it has a line of its own.
+        assert [one for one in lines if width_of(one) > columns and one.strip() not in logs] == [], words
+        assert broken_identifiers(lines, [*_identifiers(path), *logs]) == [], words
+
+
 def test_a_narrow_screen_leaves_out_columns_and_says_which(rich_table):
     (_, narrow), (_, wide) = show_on_screen(
         [["timeline", str(rich_table)], ["timeline", str(rich_table), "--wide"]], 80, 24

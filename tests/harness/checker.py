@@ -38,9 +38,11 @@ from holdfast.model.names import (
     SOURCES_FOLDER,
     STORAGE_FOLDER,
     ZONE_FILE,
+    heartbeat_path,
     in_partition,
     instant_file,
     is_restore_archive,
+    marker_folder,
     parse_base_file,
     partition_of,
 )
@@ -50,7 +52,9 @@ from holdfast.read.snapshot import snapshot
 from holdfast.storage.store import Store, read_or_none
 from holdfast.table.archive import read_archive
 from holdfast.table.clean_plans import pending_cleans, plan_paths, read_clean_plan
+from holdfast.table.markers import read_markers
 from holdfast.table.opened import OpenTable
+from holdfast.table.pending import AT_ONCE, pending_compactions
 from holdfast.table.undone import read_undone
 from holdfast.timeline.archived import ArchivedTimeline, archives
 from holdfast.timeline.ledger import Aborted, LedgerState
@@ -253,8 +257,9 @@ def check_at_rest(table: OpenTable) -> None:
     check_at_any_time(table)
     timeline = load_timeline(table.store)
     state = whole_ledger(table.store)
-    planned = (Action.COMPACTION, State.REQUESTED)
-    pending = [i for i in timeline.instants if not i.is_completed and (i.action, i.state) != planned]
+    # A compaction waits as a plan, inflight or not, until somebody carries it out.
+    pending = [i for i in timeline.instants if not i.is_completed and i.action is not Action.COMPACTION]
+    pending += [i for i, plan in pending_compactions(table.store, timeline) if AT_ONCE in plan.extra]
     if pending:
         raise Violation(f"I17: still pending: {pending}")
     if state.begun:
@@ -352,6 +357,11 @@ def _referenced(table: OpenTable) -> set[str]:
         known |= {path for path in store.paths("") if path.endswith(PARTITION_METAFILE)}
     for instant in timeline.instants:
         known |= {instant_file(instant.time, instant.action, state) for state in State}
+        if instant.action is Action.COMPACTION and not instant.is_completed:
+            # What an attempt wrote that sleeps goes with the next one.
+            known |= set(store.paths(marker_folder(instant.time)))
+            known |= {marker.data_path for marker in read_markers(store, instant.time)}
+            known.add(heartbeat_path(instant.time))
         if instant.action is Action.COMMIT:  # As which a compaction is shown.
             known |= {instant_file(instant.time, Action.COMPACTION, state) for state in State}
     archived = read_archive(store, table.settings)

@@ -22,6 +22,7 @@ from harness.world import Row, SimulatedHost, World, WrongClock, memory_world, t
 from holdfast.config.choices import CleanPolicy, ConcurrencyMode, FailedWritesPolicy, IndexType
 from holdfast.config.cleaning import ArchiveSettings, CleanSettings
 from holdfast.config.write import HEARTBEAT_TIMEOUT_MS, WriteSettings
+from holdfast.engines.arrow.compaction import ArrowCompactor
 from holdfast.errors import (
     Conflict,
     Fenced,
@@ -45,9 +46,10 @@ from holdfast.services.rollback.undo import undo
 from holdfast.services.savepoints import create_savepoint, delete_savepoint
 from holdfast.services.verify.verify import verify
 from holdfast.storage.store import Store
-from holdfast.table.pending import pending_restore
+from holdfast.table.pending import pending_compactions, pending_restore
 from holdfast.table.properties_file import has_settings
 from holdfast.timeline.timeline import load_timeline
+from holdfast.writes.compaction import compact, schedule_compaction, unschedule_compaction
 
 Rows = dict[str, Row]
 """By key."""
@@ -1123,7 +1125,114 @@ LOGGING = (
     ),
 )
 
+_ADDING_LOGS = replace(_SETTINGS, log_ratio_max=1000.0, logs_max=100)
+_SHARED_ADDING = replace(_SHARED, log_ratio_max=1000.0, logs_max=100)
+
+
+def _adding_logs(writer: Writer, settings: WriteSettings = _ADDING_LOGS) -> Writer:
+    """The same writer, which adds log files as long as that can say it."""
+    return Writer(lambda world: writer.act(world, settings), writer.effect)
+
+
+def _with_base_files() -> World:
+    world = memory_world()
+    world.create(table_type="MERGE_ON_READ")
+    world.write("insert", table_of(OLD.values()), _ADDING_LOGS)
+    return world
+
+
+_first_logs = _adding_logs(_upsert(("old1", "paris", 5.0), ("old3", "rome", 5.0)))
+
+
+@cache
+def _to_compact() -> World:
+    world = _with_base_files()
+    _first_logs.act(world)
+    return world
+
+
+@cache
+def _with_plan() -> World:
+    world = _to_compact().copy()
+    schedule_compaction(world.open(), _ADDING_LOGS)
+    return world
+
+
+@cache
+def _with_dead_compaction() -> World:
+    world, counted = _with_plan().copy(), _with_plan().copy()
+    recorder = RecordingStore(counted.store)
+    _pack(counted.on(recorder))
+    with suppress(Crash):
+        _pack(world.on(CrashingStore(world.store, recorder.last("upload"), after=True)))
+    return world
+
+
+def _pack(world: World, settings: WriteSettings = _ADDING_LOGS) -> object:
+    return compact(world.open(), settings, ArrowCompactor()) or "nothing to compact"
+
+
+def _same(table: Rows) -> Rows:
+    return dict(table)
+
+
+_compaction = Writer(_pack, _same)
+_shared_compaction = Writer(lambda world: _pack(world, _SHARED_ADDING), _same)
+_shared_planning = _refusable(
+    lambda world: schedule_compaction(world.open(), _SHARED_ADDING) or "nothing to compact"
+)
+_twice = Writer(lambda world: (_shared_planning(world), _pack(world, _SHARED_ADDING))[1], _same)
+_logger = _adding_logs(_second)
+_shared_logger = _adding_logs(_second, _SHARED_ADDING)
+
+
+@_refusable
+def _taking_away(world: World) -> object:
+    planned = pending_compactions(world.store, load_timeline(world.store))
+    return unschedule_compaction(world.open(), planned[0][0].time) if planned else "nothing planned"
+
+
+COMPACTING = tuple(
+    Scenario(name, start, actors, first=((lambda _: dict(OLD)), _first_logs.effect))
+    for name, start, actors in (
+        ("compaction and writer", _to_compact, (_compaction, _logger)),
+        ("writer and compaction", _to_compact, (_logger, _compaction)),
+        (
+            "sharing compaction and sharing writer",
+            _to_compact,
+            (_shared_compaction, _shared_logger),
+        ),
+        (
+            "sharing writer and sharing compaction",
+            _to_compact,
+            (_shared_logger, _shared_compaction),
+        ),
+        ("planning and sharing writer", _to_compact, (_shared_planning, _shared_logger)),
+        ("sharing writer and planning", _to_compact, (_shared_logger, _shared_planning)),
+        (
+            "planning and then a compaction, and sharing writer",
+            _to_compact,
+            (_twice, _shared_logger),
+        ),
+        ("compaction of a plan and sharing writer", _with_plan, (_shared_compaction, _shared_logger)),
+        ("compaction and compaction", _to_compact, (_compaction, _compaction)),
+        ("compactions of a plan", _with_plan, (_compaction, _compaction)),
+        ("compactions after a dead one", _with_dead_compaction, (_compaction, _compaction)),
+        ("compaction after a dead one and rollback", _with_dead_compaction, (_compaction, _roll_back)),
+        ("compaction and rollback", _with_plan, (_compaction, _roll_back)),
+        ("compaction of a plan that is taken away", _with_plan, (_compaction, _taking_away)),
+        ("compaction and clean", _to_compact, (_compaction, _clean_versions)),
+        ("clean and compaction of a plan", _with_plan, (_clean_versions, _compaction)),
+        ("compaction and undo", _to_compact, (_compaction, _undo)),
+        ("undo and compaction", _to_compact, (_undo, _compaction)),
+        ("compaction and restore", _to_compact, (_compaction, _restore)),
+        ("restore and compaction of a plan", _with_plan, (_restore, _compaction)),
+        ("compaction and savepoint", _to_compact, (_compaction, _savepoint_newest)),
+    )
+)
+
 SCENARIOS = (
     *NAMING, *ONE_WRITER, *MANY_WRITERS, *TAKING_BACK, *RESTORING,
     *CLEANING, *ARCHIVING, *INGESTING, *VERIFYING, *CREATING, *REPEATING, *LOGGING,
+    *COMPACTING,
 )  # fmt: skip

@@ -20,6 +20,7 @@ Rows = dict[str, dict[str, Any]]
 """Partition and record key → the row, with its meta columns."""
 
 _TIMELINE_ZONE = "hoodie.table.timeline.timezone"
+_QUERY_TYPE = "hoodie.datasource.query.type"
 _OPERATION = "hoodie.datasource.write.operation"
 _GENERATOR = "org.apache.hudi.common.table.timeline.HoodieInstantTimeGenerator"
 _TO_DELETE = "hoodie.datasource.write.partitions.to.delete"
@@ -44,7 +45,7 @@ class Engine(Protocol):
 
     def delete_partition(self, path: str, shape: Shape, *partitions: str) -> InstantTime: ...
 
-    def snapshot(self, path: str, *, as_of: str | None = None) -> Rows: ...
+    def snapshot(self, path: str, *, as_of: str | None = None, read_optimized: bool = False) -> Rows: ...
 
     def changes(self, path: str, *, since: str, until: str | None = None) -> Rows: ...
 
@@ -74,8 +75,10 @@ class Holdfast:
     def delete_partition(self, path: str, shape: Shape, *partitions: str) -> InstantTime:
         return holdfast.open_table(path).delete_partitions(partitions).instant
 
-    def snapshot(self, path: str, *, as_of: str | None = None) -> Rows:
-        return keyed(holdfast.open_table(path).to_arrow(as_of=as_of, meta_columns=True).to_pylist())
+    def snapshot(self, path: str, *, as_of: str | None = None, read_optimized: bool = False) -> Rows:
+        table = holdfast.open_table(path)
+        rows = table.to_arrow(as_of=as_of, read_optimized=read_optimized, meta_columns=True)
+        return keyed(rows.to_pylist())
 
     def changes(self, path: str, *, since: str, until: str | None = None) -> Rows:
         table = holdfast.open_table(path)
@@ -147,14 +150,16 @@ class Hudi:
         (left,) = [time for time in pending if time not in known]
         return left
 
-    def snapshot(self, path: str, *, as_of: str | None = None) -> Rows:
+    def snapshot(self, path: str, *, as_of: str | None = None, read_optimized: bool = False) -> Rows:
         reader = self.spark.read.format("hudi")
+        if read_optimized:
+            reader = reader.option(_QUERY_TYPE, "read_optimized")
         if as_of is not None:
             reader = reader.option("as.of.instant", as_of)
         return keyed(plain_rows(reader.load(path)))
 
     def changes(self, path: str, *, since: str, until: str | None = None) -> Rows:
-        reader = self.spark.read.format("hudi").option("hoodie.datasource.query.type", "incremental")
+        reader = self.spark.read.format("hudi").option(_QUERY_TYPE, "incremental")
         reader = reader.option("hoodie.datasource.read.begin.instanttime", since)
         if until is not None:
             reader = reader.option("hoodie.datasource.read.end.instanttime", until)
@@ -194,7 +199,7 @@ class Hudi:
 def newest_commit(path: str) -> InstantTime | None:
     if not holdfast.table_exists(path):
         return None
-    actions = ("commit", "replacecommit")
+    actions = ("commit", "deltacommit", "replacecommit")
     found = [i.time for i in holdfast.open_table(path).timeline() if i.is_completed and i.action in actions]
     return max(found, default=None)
 

@@ -27,7 +27,7 @@ class Fared(StrEnum):
     """It was not asked, or something that it needs is not here; the reason is said."""
 
 
-MODULES = ("reading", "continuing", "services", "failures", "together", "versions", "zones")
+MODULES = ("reading", "continuing", "merging", "services", "failures", "together", "versions", "zones")
 
 
 def main() -> int:

@@ -198,6 +198,12 @@ def data_files(path: str) -> set[str]:
     return {str(file.relative_to(path)) for file in Path(path).rglob("*.parquet")}
 
 
+def log_files(path: str) -> set[str]:
+    """Every log file in the table's folder, of whatever instant."""
+    found = (file for file in Path(path).rglob(".*.log.*") if not file.name.endswith(".crc"))
+    return {str(file.relative_to(path)) for file in found if ".hoodie" not in file.parts}
+
+
 def files_of(path: str, instant: str) -> set[str]:
     """The base files of an instant, and its markers."""
     below = {file for file in data_files(path) if file.endswith(f"_{instant}.parquet")}

@@ -57,6 +57,24 @@ def test_batches_have_all_rows_in_the_schema_of_the_table(table):
     assert sorted(batch.num_rows for batch in table.to_batches()) == [400, 600]
 
 
+def test_a_filter_sees_what_log_files_made_of_rows(tmp_path, connection):
+    """Statistics of a base file would rule out the row that a log file changed."""
+    table = holdfast.create_table(
+        str(tmp_path / "stock"), name="stock", record_key="id", table_type="MERGE_ON_READ"
+    )
+    table.bulk_insert(ROWS)
+    logs = {"holdfast.mor.max.log.ratio": "1000"}
+    table.upsert(ROWS.slice(5, 1).set_column(2, "fare", pa.array([5000.0])), options=logs)
+    table.delete(ROWS.select(["id"]).slice(7, 1), options=logs)
+    assert len(table.files()) == 3  # a base file, two log files
+
+    assert ids(table.to_arrow(filter=pc.field("fare") > 1000)) == [5]
+    assert ids(table.to_arrow(filter=pc.field("id") < 10)) == [0, 1, 2, 3, 4, 5, 6, 8, 9]
+    stock = table.to_duckdb(connection)
+    assert stock.filter("fare > 1000").fetchall()[0][0] == 5
+    assert stock.count("id").fetchone() == (999,)
+
+
 def test_one_column_is_read_without_the_others(table, connection):
     """The pages of the others are destroyed, and nobody notices."""
     for path in table.files():

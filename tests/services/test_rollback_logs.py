@@ -1,5 +1,7 @@
 """Taking back writes with log files: what is theirs alone goes, else a command says it does not count."""
 
+from dataclasses import replace
+
 import pytest
 
 from harness.merge_on_read import HudiTable, block_of
@@ -8,10 +10,13 @@ from holdfast.format.log_heads import read_heads
 from holdfast.format.rollbacks import decode_rollback_metadata, decode_rollback_plan, encode_rollback_plan
 from holdfast.model.instant import Action, State
 from holdfast.model.names import LogFileName, instant_file, is_data_file
+from holdfast.model.reports import FindingKind
 from holdfast.services.restore.restore import restore
+from holdfast.services.rollback.command_blocks import encode_rollback_block
 from holdfast.services.rollback.rollback import recover
 from holdfast.services.rollback.undo import undo
-from holdfast.table.log_files import Share, share_of, writers_of_log
+from holdfast.services.verify.verify import verify
+from holdfast.table.log_files import Share, log_name, share_of, writers_of_log
 from holdfast.timeline.timeline import load_timeline
 
 A, B, C = ("p", "a-0"), ("p", "b-0"), ("", "c-0")
@@ -31,6 +36,11 @@ def commands(table):
     logs = [path for path in files(table) if ".log." in path]
     found = {path: [head.taken_back for head in heads(table, path) if head.taken_back] for path in logs}
     return {path: times for path, times in found.items() if times}
+
+
+def orphans(table):
+    found = verify(table.world.open()).findings
+    return [finding.path for finding in found if finding.kind is FindingKind.ORPHAN]
 
 
 def record_of(table, rollback):
@@ -323,3 +333,17 @@ def test_restore_leaves_a_command_where_files_are_shared(table):
     restore(table.world.open(), target)
 
     assert sorted(time for times in commands(table).values() for time in times) == newer
+
+
+def test_a_log_file_that_a_rollback_of_hudi_left_behind_a_command_is_in_order(table):
+    failed = table.deltacommit(logs=[A], finish=False, markers=True)
+    path = table.groups[A][-1].logs[-1]
+    content = table.world.store.read(path)
+    (report,) = recover(table.world.open()).rolled_back
+    table.world.store.create(path, content)
+    assert orphans(table) == [path]
+
+    name = replace(log_name(path), version=9)
+    table.world.store.create(f"p/{name}", encode_rollback_block(report.instant, failed))
+
+    assert orphans(table) == []

@@ -10,7 +10,7 @@ from holdfast.errors import SnapshotExpired, TableDamaged
 from holdfast.format.commits import CommitMetadata, WriteStat, encode_commit
 from holdfast.format.properties import render_properties
 from holdfast.model.instant import InstantTime
-from holdfast.model.names import PROPERTIES_FILE
+from holdfast.model.names import PROPERTIES_FILE, LogFileName
 from holdfast.storage.memory import MemoryStore
 from holdfast.table.view import (
     FileSlice,
@@ -308,3 +308,22 @@ def test_the_newest_slices_have_the_files_that_hudi_reads(seed):
     for time, then in moments[-4:]:
         bases = set(view.latest(time)["base"].drop_null().to_pylist())
         assert bases == {path for path in then if path.endswith(".parquet")}
+
+
+@pytest.mark.parametrize("version", [1, 9, 10, 42, 123, 1999, 2000, 2001, 12345])
+def test_a_log_file_of_ours_whose_write_is_no_commit_is_of_no_slice(table, version):
+    """Its name tells; of log files of other programs only the blocks do."""
+    base = table.file("a", T1, "p")
+    table.commit(T1, base)
+
+    def log(instant):
+        name = LogFileName.of_write("a", T1, version, attempt=7, instant=instant)
+        table.store.create(f"p/{name}", b"blocks")
+        return f"p/{name}"
+
+    counted, _, foreign = log(T1), log(T3), f"p/.a_{T1}.log.{version}_0-1-1"
+    table.store.create(foreign, b"blocks")
+
+    (slice_,) = each_slice(table.view().latest())
+
+    assert set(slice_.logs) == {counted, foreign}

@@ -24,6 +24,7 @@ _COMPACTIONS = (
 _OPERATIONS = (
     "Partition Path", "File Id", "Base Instant", "Data File Path", "Total Delta Files", "Log Bytes",
 )  # fmt: skip
+_SPARE = ("Log Bytes", "Log Files", "Total FileIds to be Compacted")
 _LOG_BYTES = "TOTAL_LOG_FILES_SIZE"
 
 _conf_option = click.option(
@@ -61,7 +62,7 @@ def show(path: str, *, as_json: bool, storage_options: Mapping[str, str]) -> Non
         (one.instant, one.state, one.file_groups, one.log_files, Bytes(one.log_bytes), _waiting(one, now))
         for one in found
     ]
-    block: Block = Rows(_COMPACTIONS, rows) if rows else Line("no compactions")
+    block: Block = Rows(_COMPACTIONS, rows, _SPARE) if rows else Line("no compactions")
     fields = {"compactions": [asdict(one) | {"planned_at": iso(one.planned_at)} for one in found]}
     show_document(Document((block,), fields), as_json=as_json)
 
@@ -93,7 +94,12 @@ def show_one(path: str, *, time: str, as_json: bool, storage_options: Mapping[st
         for one in operations
     ]  # fmt: skip
     fields = {"instant": time, "operations": [asdict(one) for one in operations]}
-    show_document(Document((Rows(_OPERATIONS, rows),), fields), as_json=as_json)
+    show_document(
+        Document(
+            (Rows(_OPERATIONS, rows, ("Log Bytes", "Total Delta Files", "Base Instant", "File Id")),), fields
+        ),
+        as_json=as_json,
+    )
 
 
 @compaction.command("schedule")

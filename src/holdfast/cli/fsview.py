@@ -15,7 +15,7 @@ _HEADER = ("Partition", "FileId", "Base-Instant", "Data-File", "Data-File Size")
 _LOGS_HEADER = ("Num Delta Files", "Total Delta Size", "Delta Files")
 
 
-@click.command
+@click.command(short_help="Show the file slices of a table.")
 @table_command
 @click.option(
     "--as-of", metavar="T", help="An instant, or a time: on the table's clock unless it has a zone."
@@ -40,7 +40,7 @@ def fsview(path: str, *, as_of: str | None, as_json: bool, storage_options: Mapp
         print_table(
             header,
             [_row(one, has_logs=has_logs) for one in slices],
-            spare=("FileId", "Base-Instant", "Data-File Size"),
+            spare=("Delta Files", "FileId", "Base-Instant", "Total Delta Size", "Data-File Size"),
         )
     else:
         print_line("no files")

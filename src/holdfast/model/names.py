@@ -39,9 +39,9 @@ _INSTANT_FILE = re.compile(r"([0-9]+)\.([a-z]+)(?:\.(requested|inflight))?")
 _BASE_FILE = re.compile(r"([^_/]+)_([0-9]+-[0-9]+-[0-9]+)_([0-9]+)\.parquet")
 _LOG_FILE = re.compile(r"\.([^_/]+)_([0-9]+)\.log\.([0-9]+)(?:_([0-9]+-[0-9]+-[0-9]+))?(\.cdc)?")
 _LOG_TOKEN = re.compile(r"[0-9]+-([0-9]{1,4})([0-9]{6})-([0-9]{9})")
-_CENTURY = "20"
+LOG_CENTURY = "20"
 _DATE_DIGITS = 8
-_VERSIONS = 2000
+LOG_VERSIONS = 2000
 """Hudi takes the parts of a token for numbers of 31 bits; this many versions fit before a date."""
 _ARCHIVE = re.compile(r"\.commits_\.archive\.([0-9]+)(?:_.*)?")
 _RESTORE_ARCHIVE = re.compile(r"\.restores_\.archive\.([0-9]+)(?:_.*)?")
@@ -57,6 +57,10 @@ LOG_FILE_PATTERN = (
     r"\.log\.[0-9]+(?:_[0-9]+-[0-9]+-[0-9]+)?(?:\.cdc)?$"
 )
 """The path of a log file; the instant is that of the file slice, not of the write."""
+OUR_LOG_PATTERN = (
+    r"\.log\.(?P<version>[0-9]+)_[0-9]+-(?P<mark>[0-9]{1,4})(?P<date>[0-9]{6})-(?P<time>[0-9]{9})(?:\.cdc)?$"
+)
+"""The end of the path of a log file whose name may tell which write made it: see `LogFileName.written_by`."""
 
 
 SHOWN_AS = {Action.COMPACTION: Action.COMMIT, Action.LOGCOMPACTION: Action.DELTACOMMIT}
@@ -131,17 +135,22 @@ class LogFileName:
         It spells the version, too: Hudi 1.x gives the token of a slice's last log file
         to the next one, which is then known as not of that write.
         """
-        date = instant.removeprefix(_CENTURY)[: _DATE_DIGITS - len(_CENTURY)]
-        token = f"{attempt}-{version % _VERSIONS}{date}-{instant[_DATE_DIGITS:]}"
+        date = instant.removeprefix(LOG_CENTURY)[: _DATE_DIGITS - len(LOG_CENTURY)]
+        token = f"{attempt}-{version % LOG_VERSIONS}{date}-{instant[_DATE_DIGITS:]}"
         return cls(file_id, base_instant, version, token)
 
     @property
     def written_by(self) -> InstantTime | None:
         """The write that made the file, if the name tells, as that of every file of ours does."""
         match = _LOG_TOKEN.fullmatch(self.write_token)
-        if match is None or int(match[1]) != self.version % _VERSIONS:
+        if match is None or int(match[1]) != self.version % LOG_VERSIONS:
             return None
-        return InstantTime(_CENTURY + match[2] + match[3])
+        return InstantTime(LOG_CENTURY + match[2] + match[3])
+
+    @property
+    def slice(self) -> tuple[str, InstantTime]:
+        """The file slice that it belongs to, within its partition."""
+        return self.file_id, self.base_instant
 
     @property
     def order(self) -> tuple[int, str]:

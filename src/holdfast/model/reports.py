@@ -63,8 +63,8 @@ class RollbackReport(Shown):
     took_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compaction:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Compaction(Shown):
     """One compaction of a merge-on-read table: planned, running or done."""
 
     instant: InstantTime

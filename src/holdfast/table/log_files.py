@@ -130,8 +130,8 @@ def _may_hold(path: str, time: InstantTime) -> bool:
 
 
 def _each(look: Callable[[str], _T], paths: Collection[str]) -> list[_T]:
-    """What a look at each file gives; at many files at once, where each costs a call."""
-    if len(paths) <= 1:
+    """What a look at each file gives; several at once if there are many, where each costs a call."""
+    if len(paths) <= _THREADS:
         return list(map(look, paths))
-    with ThreadPoolExecutor(min(_THREADS, len(paths)), thread_name_prefix="logs") as pool:
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="logs") as pool:
         return list(pool.map(look, paths))

@@ -28,7 +28,16 @@ from holdfast.format.malformed import report_damage
 from holdfast.format.restores import RestoreMetadata, decode_restore_metadata
 from holdfast.format.rollbacks import RollbackMetadata, decode_rollback_metadata
 from holdfast.model.instant import Action, Instant, InstantTime, end_of
-from holdfast.model.names import BASE_FILE_PATTERN, LOG_FILE_PATTERN, META_FOLDER, in_partition, instant_path
+from holdfast.model.names import (
+    BASE_FILE_PATTERN,
+    LOG_CENTURY,
+    LOG_FILE_PATTERN,
+    LOG_VERSIONS,
+    META_FOLDER,
+    OUR_LOG_PATTERN,
+    in_partition,
+    instant_path,
+)
 from holdfast.model.slices import FileSlice
 from holdfast.storage.store import Store
 from holdfast.table.archive import read_archive
@@ -47,9 +56,6 @@ _UNDOING: Mapping[Action, Callable[[bytes], RollbackMetadata | RestoreMetadata]]
     Action.ROLLBACK: decode_rollback_metadata,
     Action.RESTORE: decode_restore_metadata,
 }
-
-_OUR_LOG = r"^.*\.log\.[0-9]+_[0-9]+-([0-9]{8})-([0-9]{9})(?:\.cdc)?$"
-"""The path of a log file of ours, whose name tells which write made it."""
 
 SLICES = pa.schema(
     [
@@ -176,8 +182,7 @@ class View:
         written = self.written_logs if self.written_logs is not None else WRITTEN_LOGS.empty_table()
         oldest = written.group_by("path").aggregate([("commit", "min")])
         commits = oldest["commit_min"].take(pc.index_in(logs, oldest["path"].combine_chunks()))
-        names = pc.replace_substring_regex(logs, _OUR_LOG, r"\1\2")
-        own = pc.if_else(pc.equal(names, logs), None, names)
+        own = _writers_in_names(logs)
         writers = pc.coalesce(own, commits.combine_chunks()).dictionary_encode()
         counts = pa.array([instants.counts(writer) for writer in writers.dictionary.to_pylist()], pa.bool_())
         is_kept = pc.fill_null(counts.take(writers.indices), True)
@@ -546,6 +551,17 @@ def _join_lists(first: pa.ListArray, second: pa.ListArray) -> pa.ListArray:
     owners = np.concatenate([pc.list_parent_indices(each).to_numpy() for each in (first, second)])
     order = np.argsort(owners, kind="stable")
     return _lists(values.take(pa.array(order)), owners, len(first))
+
+
+def _writers_in_names(logs: pa.Array) -> pa.Array:
+    """The write that made each log file, if the name tells; null otherwise."""
+    parts = pc.extract_regex(logs, OUR_LOG_PATTERN)
+    versions, marks = (pc.cast(pc.struct_field(parts, name), pa.int64()) for name in ("version", "mark"))
+    whole = pc.subtract(versions, pc.multiply(pc.divide(versions, LOG_VERSIONS), LOG_VERSIONS))
+    times = pc.binary_join_element_wise(
+        LOG_CENTURY, pc.struct_field(parts, "date"), pc.struct_field(parts, "time"), ""
+    )
+    return pc.if_else(pc.equal(whole, marks), times, None)
 
 
 def _lists(values: pa.Array, owners: npt.NDArray[np.int64], count: int) -> pa.ListArray:

@@ -38,6 +38,7 @@ from holdfast.services.rollback.compaction_attempts import (
     delete_files_of_attempts,
     end_attempt,
     forget_plan,
+    leave_attempt,
     logs_of_plan,
     release,
     remove_attempts,
@@ -68,7 +69,7 @@ from holdfast.writes.compact_task import CompactRequest
 from holdfast.writes.conflicts import Claim, Footprint, group_of
 from holdfast.writes.outcome import Written, commit_report
 from holdfast.writes.task import TaskRequest
-from holdfast.writes.validation import Validation, refuse_if_fenced
+from holdfast.writes.validation import Validation, refuse_if_fenced, refuse_if_taken_back
 
 log = logging.getLogger(__name__)
 
@@ -120,10 +121,16 @@ def schedule_compaction(table: OpenTable, settings: WriteSettings) -> InstantTim
             _check_unchanged(attempt, begun, plan)
     except BaseException:
         forget_plan(table, time)
-        release(table, time, attempt.owner, reason="the compaction could not be planned")
+        _leave_planning(attempt, time, reason="the compaction could not be planned")
         raise
-    release(table, time, attempt.owner, reason="the compaction is planned")
+    _leave_planning(attempt, time, reason="the compaction is planned")
     return time if plan is not None else None
+
+
+def _leave_planning(attempt: _Attempt, time: InstantTime, *, reason: str) -> None:
+    release(attempt.table, time, attempt.owner, reason=reason)
+    # Whoever looked for one meanwhile, and found none, has noted when.
+    attempt.table.store.delete(heartbeat_path(time))
 
 
 def compact(
@@ -168,10 +175,13 @@ def compact(
                 decided = _decide(attempt, begun, written)
         except Exception as error:
             heartbeat.stop()
-            _give_up(attempt, time, error)
+            _give_up(attempt, time, slot, error)
+            # What ended the work may be that it was cancelled, or built on what is not there any more.
+            heartbeat.refuse_if_lost()
+            refuse_if_taken_back(table, time, slot)
             raise
         if written is None:
-            _give_up(attempt, time, None)
+            _give_up(attempt, time, slot, None)
             return None
         problems = tidy(table, time, written.stats, decided, services)
     return commit_report(
@@ -489,12 +499,13 @@ def _payload(time: InstantTime, written: _Written) -> bytes:
     return encode_sealed_commit(metadata, time)
 
 
-def _give_up(attempt: _Attempt, time: InstantTime, error: Exception | None) -> None:
+def _give_up(attempt: _Attempt, time: InstantTime, slot: int, error: Exception | None) -> None:
     """End the attempt at once. If that fails too, the next write does it."""
     reason = "there was nothing to compact" if error is None else str(error)[:500]
     failed = FailedWrite(time, Action.COMPACTION, attempt.owner, None)
     try:
         end_attempt(attempt.table, failed, reason=reason)
+        leave_attempt(attempt.table, time, slot)
     except HoldfastError as second:
         log.warning(
             "rollback.postponed",

@@ -30,6 +30,7 @@ from holdfast.table.markers import read_markers
 from holdfast.table.opened import OpenTable
 from holdfast.table.pending import AT_ONCE, read_compaction_plan
 from holdfast.timeline.ledger import Decision, LedgerState
+from holdfast.timeline.timeline import Timeline, load_timeline
 
 log = logging.getLogger(__name__)
 
@@ -120,6 +121,34 @@ def _settle_plan(table: OpenTable, time: InstantTime) -> None:
             table.store.put(instant_file(time, Action.COMPACTION, State.REQUESTED), content)
         else:
             forget_plan(table, time)
+
+
+def forget_left_plans(table: OpenTable, timeline: Timeline, state: LedgerState) -> None:
+    """Remove plans that were for one attempt, which has ended: one that slept may store it afterwards.
+
+    `state` is younger than `timeline`: whoever stores such a plan has begun before.
+    """
+    pending = (i.time for i in timeline.instants if i.action is Action.COMPACTION and not i.is_completed)
+    for time in pending:
+        if time in state.begun or time in state.committed:
+            continue
+        plan = read_compaction_plan(table.store, time)
+        if plan is None or plan.extra.get(AT_ONCE) == "true":
+            delete_files_of_attempts(table, time, until=state.slot)
+            table.store.prune(marker_folder(time))
+            _settle_plan(table, time)
+
+
+def leave_attempt(table: OpenTable, time: InstantTime, slot: int) -> None:
+    """Remove what an attempt wrote after somebody else ended it, unless the compaction is committed."""
+    timeline, state = load_timeline(table.store), table.ledger.read()
+    if time in state.committed or time in state.aborted:
+        return
+    delete_files_of_attempts(table, time, until=slot)
+    if time not in state.begun:
+        table.store.prune(marker_folder(time))
+        table.store.delete(heartbeat_path(time))
+        forget_left_plans(table, timeline, state)
 
 
 def forget_plan(table: OpenTable, time: InstantTime) -> None:

@@ -30,7 +30,7 @@ from holdfast.model.names import (
 )
 from holdfast.model.reports import RollbackReport
 from holdfast.services.rollback.command_blocks import take_back_blocks
-from holdfast.services.rollback.compaction_attempts import end_attempt, forget_plan
+from holdfast.services.rollback.compaction_attempts import end_attempt, forget_left_plans, forget_plan
 from holdfast.services.rollback.doomed_files import Doomed, files_of_plan, plan_rollback
 from holdfast.services.rollback.failed_writes import (
     FailedWrite,
@@ -126,6 +126,7 @@ def recover(
         return Recovery((), failed)
     forget_torn_rollbacks(table, timeline)
     _forget_savepoints(table, timeline, state)
+    forget_left_plans(table, timeline, table.ledger.read())
     forget_rollbacks(table.store, timeline, state)
     statuses = judge(table, suspects(table, failed, policy), timeout_ms=timeout_ms)
     abandoned, left = partition_by_liveness(table, failed, statuses, policy=policy)

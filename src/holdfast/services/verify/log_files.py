@@ -1,17 +1,17 @@
 """Log files, compared with what commits say about them, and the plans of compactions with both."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.format.compaction_plans import CompactionPlan
 from holdfast.model.instant import InstantTime
-from holdfast.model.names import in_partition, instant_path
+from holdfast.model.names import in_partition, instant_path, partition_of
 from holdfast.model.reports import Finding, FindingKind, Severity
 from holdfast.services.verify.instant_outcomes import InstantOutcomes, Outcome
 from holdfast.storage.store import Store
-from holdfast.table.log_files import find_writers, log_name
+from holdfast.table.log_files import find_writers, log_name, read_log_heads
 from holdfast.table.pending import pending_compactions
 from holdfast.table.view import View, parse_log_files, slice_groups
 from holdfast.timeline.timeline import Timeline
@@ -39,7 +39,7 @@ def check_log_files(
         if any(outcome is Outcome.PENDING for _, outcome in said):
             continue
         wrong = [outcome for writer, outcome in said if _is_wrong(path, outcome, readers_see=counts(writer))]
-        if wrong and len(wrong) == len(said):
+        if wrong and len(wrong) == len(said) and not writers <= _find_commands(store, path, logs):
             readers_see = any(counts(writer) for writer, _ in said)
             yield Finding(
                 FindingKind.ORPHAN,
@@ -48,6 +48,21 @@ def check_log_files(
                 "repair moves it to quarantine",
                 Severity.DAMAGE if readers_see else Severity.WARNING,
             )
+
+
+def _find_commands(store: Store, path: str, logs: Collection[str]) -> set[InstantTime]:
+    """The writes whose blocks in a log file do not count, as commands in its slice say, which come behind."""
+    name = log_name(path)
+    found: set[InstantTime] = set()
+    for each in logs:
+        other = log_name(each)
+        assert name is not None, "the path is that of a log file"
+        assert other is not None, "the paths are those of log files"
+        is_near = (partition_of(each), *other.slice) == (partition_of(path), *name.slice)
+        if is_near and other.order >= name.order:
+            heads = read_log_heads(store, each) or ()
+            found.update(head.taken_back for head in heads if head.taken_back is not None)
+    return found
 
 
 def _is_wrong(path: str, outcome: Outcome, *, readers_see: bool) -> bool:
