@@ -303,7 +303,7 @@ def test_an_attempt_that_others_ended_does_not_commit(world, planned):
 
     assert files(world) == before
     assert visible(world) == NOW
-    assert states(world) == ([State.REQUESTED] if planned else [])
+    assert states(world) == ([State.INFLIGHT] if planned else [])
 
 
 def test_of_two_attempts_the_later_commits(world):
@@ -327,7 +327,7 @@ def test_a_dead_attempt_leaves_the_plan(world):
 
     recover(world.open())
 
-    assert states(world) == [State.REQUESTED]
+    assert states(world) == [State.INFLIGHT]
     assert files(world) == before
     assert pack(world).instant == time
     assert visible(world) == NOW

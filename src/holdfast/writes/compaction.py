@@ -22,7 +22,15 @@ from holdfast.concurrency.locks.lock import Hold, Lock
 from holdfast.concurrency.locks.open import lock_in_use, open_lock
 from holdfast.config.choices import TableType
 from holdfast.config.write import HEARTBEAT_TIMEOUT_MS, WriteSettings
-from holdfast.errors import Fenced, HoldfastError, Refused, UnknownInstant, UnsupportedTable, WriterActive
+from holdfast.errors import (
+    Fenced,
+    HoldfastError,
+    Refused,
+    UnknownInstant,
+    UnsupportedTable,
+    WriteConflict,
+    WriterActive,
+)
 from holdfast.format.commits import IN_PLACE, CommitMetadata, WriteStat, encode_sealed_commit
 from holdfast.format.compaction_plans import CompactionPlan, encode_compaction_plan
 from holdfast.format.ledger_entries import EntryKind
@@ -166,6 +174,7 @@ def compact(
         BackgroundServices(table, settings) as services,
     ):
         time, slot = _begin(attempt, recovered, instant or min(planned, default=None))
+        written: _Written | None = None
         try:
             heartbeat.beat_for(time)
             begun = _look(attempt, time, slot)
@@ -176,6 +185,9 @@ def compact(
         except Exception as error:
             heartbeat.stop()
             _give_up(attempt, time, slot, error)
+            if written is not None and isinstance(error, (Fenced, WriteConflict)):
+                # Whoever ended this attempt may have removed the markers before the files were there.
+                table.store.delete_all(stat.path for stat in written.stats if stat.path is not None)
             # What ended the work may be that it was cancelled, or built on what is not there any more.
             heartbeat.refuse_if_lost()
             refuse_if_taken_back(table, time, slot)

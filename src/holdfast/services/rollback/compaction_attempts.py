@@ -76,8 +76,11 @@ def release(table: OpenTable, time: InstantTime, owner: Owner, *, reason: str) -
 
 
 def remove_attempts(table: OpenTable, time: InstantTime, *, before: int) -> None:
-    """Remove the base files of attempts that began before a slot, so that the compaction is planned again."""
-    table.store.delete(instant_file(time, Action.COMPACTION, State.INFLIGHT))
+    """Remove the base files of attempts that began before a slot.
+
+    The inflight file stays: a process that sleeps here may be overtaken by one that commits, and without
+    the file nobody would show that commit.
+    """
     delete_files_of_attempts(table, time, until=before - 1)
     table.store.prune(marker_folder(time))
     table.store.delete(heartbeat_path(time))
