@@ -72,7 +72,7 @@ def test_a_filter_sees_what_log_files_made_of_rows(tmp_path, connection):
     assert ids(table.to_arrow(filter=pc.field("id") < 10)) == [0, 1, 2, 3, 4, 5, 6, 8, 9]
     stock = table.to_duckdb(connection)
     assert stock.filter("fare > 1000").fetchall()[0][0] == 5
-    assert stock.count("id").fetchone() == (999,)
+    assert stock.aggregate("count(id)").fetchall() == [(999,)]
 
 
 def test_one_column_is_read_without_the_others(table, connection):

@@ -220,8 +220,10 @@ def test_a_crash_is_no_damage_and_after_recovery_the_table_is_clean(number):
 
         one_more_write(world, ("next", "paris", 9.0))
 
-        recovered = verify(world.open())
-        assert recovered.findings == (), point
+        recovered = verify(world.open()).findings
+        # A planned compaction waits until somebody carries it out.
+        assert [one for one in recovered if ".compaction." not in one.path] == [], point
+        assert all(one.severity is Severity.INFO for one in recovered), point
 
 
 @pytest.mark.parametrize(
