@@ -187,7 +187,7 @@ def _commit(path: str, shape: Shape) -> Aside:
 
     settings = WriteSettings.from_options(_NO_SERVICES)
     with patch.object(transaction, "write_files", write_files):
-        plan = WritePlan(operation=Operation.BULK_INSERT, settings=settings)
+        plan = WritePlan(operation=Operation.BULK_INSERT, action=Action.COMMIT, settings=settings)
         commit = transaction.run_write(opened(path), plan)
     assert commit.files_written == shape.written
     assert not commit.post_commit_errors

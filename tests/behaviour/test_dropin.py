@@ -392,7 +392,7 @@ def test_a_verb_takes_the_options_of_a_job_that_say_what_happens_anyway(path):
         ),
         ({"hoodie.datasource.write.partition.to.delete": "x"}, "partitions.to.delete"),
         ({"hoodie.parquet.max.filesize": "1"}, "did you mean hoodie.parquet.max.file.size"),
-        ({"hoodie.datasource.write.row.writer.enable": "true"}, "only tunes Apache Hudi"),
+        ({"hoodie.datasource.write.row.writer.enable": "false"}, "only tunes Apache Hudi"),
         ({"hoodie.datasource.hive_sync.enable": "true"}, "synced to no catalog"),
         ({OPERATION: "upsrt"}, "insert_overwrite_table"),
         ({"hoodie.datasource.write.table.type": "COPY"}, "unknown table type"),

@@ -16,6 +16,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from holdfast.model.instant import moment_of
+from holdfast.model.names import parse_instant_file
+
 _REPOSITORY = Path(__file__).resolve().parents[2]
 OURS = _REPOSITORY / "tests" / "fixtures"
 OTHERS = Path(os.environ.get("HOLDFAST_FIXTURES", _REPOSITORY.parent / "shared" / "fixtures"))
@@ -32,12 +35,25 @@ class HudiFixtures:
         copy = self.new_folder()
         with zipfile.ZipFile(self.folder / f"{name}.zip") as content:
             content.extractall(copy)
+        _keep_times(copy / name / ".hoodie")
         return copy / name
 
     def expected(self, name: str) -> dict[str, Any]:
         """The rows, the instants, and how many rows there were as of each."""
         expectation: dict[str, Any] = json.loads((self.folder / f"{name}.json").read_text())
         return expectation
+
+
+def _keep_times(timeline: Path) -> None:
+    """Give files of instants the time that they say, as a copy does that keeps times.
+
+    Else what they seem to say of the table's zone would depend on when the test runs.
+    """
+    for file in timeline.iterdir():
+        parsed = parse_instant_file(file.name)
+        if parsed is not None:
+            began = moment_of(parsed[0], dt.UTC).timestamp()
+            os.utime(file, (began + 1, began + 1))
 
 
 def as_json(value: Any) -> Any:
