@@ -18,7 +18,7 @@ from harness.world import SimulatedHost, memory_world, row_list, table_of
 from holdfast.concurrency.locks.open import open_lock
 from holdfast.config.choices import ConcurrencyMode, FailedWritesPolicy, IndexType
 from holdfast.config.write import HEARTBEAT_TIMEOUT_MS, WriteSettings
-from holdfast.errors import Fenced, LockTimeout, WriteConflict, WriterActive
+from holdfast.errors import Fenced, LockTimeout, TableDamaged, WriteConflict, WriterActive
 from holdfast.format.commits import CommitMetadata, WriteStat, encode_commit
 from holdfast.format.rollbacks import RollbackPlan, RolledBackInstant, encode_rollback_plan
 from holdfast.host import Liveness
@@ -304,6 +304,28 @@ def test_a_paused_writer_whose_heartbeat_expired_is_fenced_and_changes_nothing(w
     recover(world.open(), policy=LAZY)
     assert seen(world) == before
     check(world, tmp_path)
+
+
+def test_a_paused_writer_that_fails_over_what_was_cleaned_meanwhile_is_told_that_it_was_rolled_back(
+    world, tmp_path
+):
+    def cleaned_after_it_was_taken_for_dead():
+        world.clock.now += 2 * HEARTBEAT_TIMEOUT_MS
+        recover(world.open(), policy=LAZY)
+        raise TableDamaged("a data file is missing", file="city=paris/old.parquet")
+
+    with pytest.raises(Fenced, match="rolled back by another process") as raised:
+        write(meanwhile(world, cleaned_after_it_was_taken_for_dead), "upsert", ("p1", "paris", 30.0))
+
+    assert isinstance(raised.value.__cause__, TableDamaged)
+    check(world, tmp_path)
+    # Nobody ended this one: it is told what it failed of.
+    with pytest.raises(TableDamaged):
+        write(meanwhile(world, lambda: fail_with(TableDamaged("torn"))), "upsert", ("p1", "paris", 30.0))
+
+
+def fail_with(error):
+    raise error
 
 
 def test_a_living_heartbeat_is_left_alone_and_an_expired_one_is_not(world, tmp_path):  # 20, 21

@@ -77,7 +77,7 @@ from holdfast.writes.compact_task import CompactRequest
 from holdfast.writes.conflicts import Claim, Footprint, group_of
 from holdfast.writes.outcome import Written, commit_report
 from holdfast.writes.task import TaskRequest
-from holdfast.writes.validation import Validation, refuse_if_fenced, refuse_if_taken_back
+from holdfast.writes.validation import Validation, find_fence, refuse_if_fenced, refuse_if_taken_back
 
 log = logging.getLogger(__name__)
 
@@ -184,12 +184,15 @@ def compact(
                 decided = _decide(attempt, begun, written)
         except Exception as error:
             heartbeat.stop()
+            fence = find_fence(table, time, slot)
             _give_up(attempt, time, slot, error)
             if written is not None and isinstance(error, (Fenced, WriteConflict)):
                 # Whoever ended this attempt may have removed the markers before the files were there.
                 table.store.delete_all(stat.path for stat in written.stats if stat.path is not None)
             # What ended the work may be that it was cancelled, or built on what is not there any more.
             heartbeat.refuse_if_lost()
+            if fence is not None:
+                raise fence from error
             refuse_if_taken_back(table, time, slot)
             raise
         if written is None:

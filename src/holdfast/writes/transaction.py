@@ -45,7 +45,13 @@ from holdfast.writes.commit import build_payload, claim_of, decide, tidy
 from holdfast.writes.outcome import commit_report
 from holdfast.writes.plan import WritePlan, write_files
 from holdfast.writes.repeats import Repeat, find_repeated_commit, refuse_repeat
-from holdfast.writes.validation import Validation, begin_validation, refuse_if_fenced, refuse_if_taken_back
+from holdfast.writes.validation import (
+    Validation,
+    begin_validation,
+    find_fence,
+    refuse_if_fenced,
+    refuse_if_taken_back,
+)
 
 log = logging.getLogger(__name__)
 
@@ -141,10 +147,13 @@ def _run(attempt: _Attempt, recovered: list[RollbackReport]) -> Commit:
             heartbeat.refuse_if_lost()
         except Exception as error:
             heartbeat.stop()
+            fence = find_fence(table, instant, slot)
             _give_up(table, instant, plan.action, error, services)
-            # What ended the work may be no more than that it was cancelled, or built on a commit
-            # that is not there any more.
+            # What ended the work may be no more than that it was cancelled, that it slept while others
+            # rolled it back and cleaned, or that it built on a commit that is not there any more.
             heartbeat.refuse_if_lost()
+            if fence is not None:
+                raise fence from error
             refuse_if_taken_back(table, instant, slot)
             raise
         try:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from holdfast.errors import Conflict, Fenced, WriteConflict
+from holdfast.errors import Conflict, Fenced, HoldfastError, WriteConflict
 from holdfast.format.ledger_entries import Entry, EntryKind
 from holdfast.format.malformed import report_damage
 from holdfast.model.instant import InstantTime
@@ -26,6 +26,23 @@ def refuse_if_fenced(state: LedgerState, instant: InstantTime) -> None:
             reason="that was long ago" if aborted is None else aborted.reason,
             hint="nothing of it is visible; run the write again",
         )
+
+
+def find_fence(table: OpenTable, instant: InstantTime, slot: int) -> Fenced | None:
+    """What a write, or an attempt at a compaction, that failed is told if others had ended it before.
+
+    A process that slept may fail over what was cleaned meanwhile before its heartbeat notices.
+    """
+    try:
+        state = table.ledger.read()
+        refuse_if_fenced(state, instant)
+    except Fenced as fence:
+        return fence
+    except HoldfastError:
+        return None  # Nobody can tell now. So what it failed of is told.
+    if state.begun[instant].slot != slot:
+        return Fenced("another process carries this on", instant=instant)
+    return None
 
 
 def refuse_if_taken_back(table: OpenTable, instant: InstantTime, slot: int) -> None:
