@@ -6,6 +6,7 @@
 import random
 import re
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -400,6 +401,37 @@ def test_a_copy_is_not_restored_to_what_waits_to_be_archived_and_the_way_is_name
 
     with pytest.raises(Refused, match=r"would be seen again.*holdfast cleans run PATH"):
         restore(world.open(), target)
+
+
+def undone_meanwhile(past):
+    """A copy in which an undo is under way that its ledger does not know, of a commit that is shown."""
+    inflight = next(n for n, change in enumerate(past.changes) if change.endswith(".rollback.inflight"))
+    undone = newest_commit(past.mixed(ledger=inflight, table=inflight))
+    begun = next(n for n, change in enumerate(past.changes) if f"{undone}.commit.requested" in change)
+    return past.mixed(ledger=begun - 2, table=inflight), undone
+
+
+def test_an_undo_in_a_copy_carries_out_the_rollback_that_was_begun(past):
+    world, undone = undone_meanwhile(past)
+    (begun,) = load_timeline(world.store).pending_rollbacks
+
+    report = undo(world.open())
+
+    assert (report.rolled_back, report.instant) == (undone, begun.time)
+    assert verify(world.open()).is_clean
+    assert load_timeline(world.store).pending_rollbacks == ()
+
+
+def test_a_crash_of_such_an_undo_is_carried_on(past):
+    copy, undone = undone_meanwhile(past)
+    for world in each_crash(copy, lambda world: undo(world.open())):
+        is_decided = undone in world.open().ledger.read().aborted
+
+        insisting(world, partial(world.insert, "z"))
+        give_up_rollbacks(world)
+
+        assert (undone in world.commit_times()) is not is_decided
+        assert verify(world.open()).is_clean
 
 
 def test_a_savepointed_commit_that_was_archived_since_the_ledger_was_copied_keeps_its_files(past):
