@@ -186,7 +186,7 @@ def finish_archive(table: OpenTable) -> None:
         raise Refused(
             "what was decided to be archived would be seen again",
             cause=carried.uncleaned,
-            hint="holdfast cleans run PATH deletes it, with settings that keep no more than the last clean",
+            hint="holdfast cleans run PATH deletes it once it keeps few enough commits; then do this again",
         )
 
 
