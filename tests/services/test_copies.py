@@ -88,12 +88,15 @@ def follow(world, error):
             restore(world.open(), instant)
 
 
-def insisting(world, act, *, unless=()):
-    """Act; if that is refused, do what the refusal names and act again. How often that was."""
+def insisting(world, act, *, unless=tuple):
+    """Act; if that is refused, do what the refusal names and act again. How often that was.
+
+    `unless`: which refusals are right; it is asked only after one.
+    """
     for attempt in range(4):
         try:
             act()
-        except unless:
+        except unless():
             return attempt
         except HoldfastError as error:
             if attempt == 3:
@@ -142,7 +145,7 @@ def give_up_rollbacks(world):
             world.store.delete(finding.path.replace(".requested", ".inflight"))
 
 
-def check_usable(past, world, verb, *, unless=()):
+def check_usable(past, world, verb, *, unless=tuple):
     """Whatever comes first, after at most a repair, leads to the rows of the timeline's commits."""
     repairs = insisting(world, lambda: VERBS[verb](world), unless=unless)
     seen = sorted(visible_rows(world.open()))
@@ -164,7 +167,7 @@ def check_copy(past, tally, *, ledger, table):
         assert sorted(visible_rows(world.open())) == past.rows_of(world)
         taken_back = world.open().ledger.read_with_older_aborts().aborted
 
-        repairs = check_usable(past, world, verb, unless=refusals(past, (ledger, table), act))
+        repairs = check_usable(past, world, verb, unless=partial(refusals, past, (ledger, table), act))
 
         assert not taken_back.keys() & set(world.commit_times()), "what was taken back never commits"
         tally["copies"] += 1
