@@ -387,11 +387,11 @@ def test_a_record_of_what_was_taken_back_that_comes_after_the_deletions_is_found
     """The archiver may die in between, and the next one finds nothing left to do."""
     carry_out, add = archive._carry_out_newest, archive.add_to_undone
 
-    def recorded_last(table):
+    def recorded_last(table, **how):
         late = []
         with monkeypatch.context() as swapped:
             swapped.setattr(archive, "add_to_undone", lambda *said: late.append(said))
-            done = carry_out(table)
+            done = carry_out(table, **how)
         for said in late:
             add(*said)
         return done

@@ -25,7 +25,7 @@ from holdfast.timeline.timeline import load_timeline
 _CHECKPOINT_AFTER = 8
 """Entries; so few that there are several checkpoints, and parts of the ledger are trimmed."""
 _LATER_MS = 100_000
-_TWO_LEFT = CleanSettings(
+TWO_LEFT = CleanSettings(
     policy=CleanPolicy.KEEP_LATEST_FILE_VERSIONS, versions_retained=1, automatic=False, keep_min=2, keep_max=3
 )
 
@@ -131,8 +131,8 @@ def _live(world: World) -> None:
     numbered = WriteSettings(application="loader", batch_number=1)
     world.write("upsert", rows("d", city="paris", fare=9.0), numbered)
     world.die_after(lambda world: world.insert("x"), last="upload ")
-    clean(world.open(), _TWO_LEFT)
-    archive_instants(world.open(), WriteSettings(clean=_TWO_LEFT))
+    clean(world.open(), TWO_LEFT)
+    archive_instants(world.open(), WriteSettings(clean=TWO_LEFT))
     world.write("delete", table_of([("d", "paris", 0.0)]))
     delete_savepoint(world.open(), kept)
     world.insert("g")
@@ -140,7 +140,7 @@ def _live(world: World) -> None:
 
 
 def _archive_restores(world: World) -> None:
-    clean(world.open(), _TWO_LEFT)
-    archive_instants(world.open(), WriteSettings(clean=_TWO_LEFT))
+    clean(world.open(), TWO_LEFT)
+    archive_instants(world.open(), WriteSettings(clean=TWO_LEFT))
     assert Action.RESTORE not in {instant.action for instant in load_timeline(world.store).instants}
     world.insert("h")

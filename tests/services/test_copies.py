@@ -6,22 +6,27 @@
 import random
 import re
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from harness.checker import visible_rows
-from harness.copies import history, newest_commit
+from harness.cleaning import clean
+from harness.copies import TWO_LEFT, history, newest_commit
 from harness.planted import each_crash
 from harness.tiers import by_tier
 from harness.world import SimulatedHost, rows
 from holdfast.config.write import HEARTBEAT_TIMEOUT_MS, WriteSettings
 from holdfast.errors import HoldfastError, Refused, SnapshotExpired, TableDamaged, WriterActive
 from holdfast.format.commits import decode_written_files
+from holdfast.format.savepoints import encode_savepoint, savepoint_of
 from holdfast.host import Liveness
 from holdfast.model.instant import Action, State
 from holdfast.model.names import instant_file
 from holdfast.model.reports import FindingKind, Severity
 from holdfast.read.snapshot import snapshot
+from holdfast.services.archive import archive
+from holdfast.services.archive.archive import archive_instants
 from holdfast.services.repair import missing_commits as services_lacking
 from holdfast.services.repair.repair import repair, undo_repair
 from holdfast.services.restore.restore import restore
@@ -42,6 +47,16 @@ _COMMAND = re.compile(r"holdfast (repair|savepoint delete|restore) PATH(?: --(?:
 @pytest.fixture(scope="module")
 def past():
     return history()
+
+
+@pytest.fixture(scope="module")
+def archived_past():
+    return history(archives_restores=True)
+
+
+@pytest.fixture(params=["past", "archived_past"])
+def either_past(request):
+    return request.getfixturevalue(request.param)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -73,12 +88,15 @@ def follow(world, error):
             restore(world.open(), instant)
 
 
-def insisting(world, act, *, unless=()):
-    """Act; if that is refused, do what the refusal names and act again. How often that was."""
+def insisting(world, act, *, unless=tuple):
+    """Act; if that is refused, do what the refusal names and act again. How often that was.
+
+    `unless`: which refusals are right; it is asked only after one.
+    """
     for attempt in range(4):
         try:
             act()
-        except unless:
+        except unless():
             return attempt
         except HoldfastError as error:
             if attempt == 3:
@@ -105,16 +123,29 @@ VERBS = {
 }
 
 
-def refusals(past, moment, act):
-    """What the table itself refuses at that moment, copied or not."""
-    try:
-        insisting(whole := past.mixed(ledger=moment, table=moment), lambda: act(whole))
-    except (Refused, SnapshotExpired) as error:
-        return (type(error),)
+def refusals(past, moments, act):
+    """How the table may refuse because it does so itself at one of the moments, or right before them.
+
+    Right before, because the newest entry may not be shown yet. A clean that is planned refuses what
+    one that is over has removed.
+    """
+    for moment in {max(0, at) for one in moments for at in (one, one - 1)}:
+        try:
+            insisting(whole := past.mixed(ledger=moment, table=moment), lambda: act(whole))
+        except (Refused, SnapshotExpired):
+            return Refused, SnapshotExpired
     return ()
 
 
-def check_usable(past, world, verb, *, unless=()):
+def give_up_rollbacks(world):
+    """As the remedy says for those that the original had begun, of commits that stand here."""
+    for finding in verify(world.open()).findings:
+        if "move it and its inflight file out of the table, and nothing was rolled back" in finding.remedy:
+            world.store.delete(finding.path)
+            world.store.delete(finding.path.replace(".requested", ".inflight"))
+
+
+def check_usable(past, world, verb, *, unless=tuple):
     """Whatever comes first, after at most a repair, leads to the rows of the timeline's commits."""
     repairs = insisting(world, lambda: VERBS[verb](world), unless=unless)
     seen = sorted(visible_rows(world.open()))
@@ -124,6 +155,7 @@ def check_usable(past, world, verb, *, unless=()):
     insisting(world, lambda: world.insert("after", city="oslo"))
     assert ("after", "oslo", 5.0) in visible_rows(world.open())
     mend(world)
+    give_up_rollbacks(world)
     left = [f for f in verify(world.open()).findings if f.severity is not Severity.INFO]
     assert left == []
     return repairs
@@ -135,7 +167,7 @@ def check_copy(past, tally, *, ledger, table):
         assert sorted(visible_rows(world.open())) == past.rows_of(world)
         taken_back = world.open().ledger.read_with_older_aborts().aborted
 
-        repairs = check_usable(past, world, verb, unless=refusals(past, table, act))
+        repairs = check_usable(past, world, verb, unless=partial(refusals, past, (ledger, table), act))
 
         assert not taken_back.keys() & set(world.commit_times()), "what was taken back never commits"
         tally["copies"] += 1
@@ -143,24 +175,24 @@ def check_copy(past, tally, *, ledger, table):
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_a_copy_whose_ledger_is_older_than_its_timeline_is_as_good_as_the_table(past, tally, part):
-    for moment in range(part * STRIDE, past.last, PARTS * STRIDE):
-        check_copy(past, tally, ledger=moment, table=past.last)
+def test_a_copy_whose_ledger_is_older_than_its_timeline_is_as_good_as_the_table(either_past, tally, part):
+    for moment in range(part * STRIDE, either_past.last, PARTS * STRIDE):
+        check_copy(either_past, tally, ledger=moment, table=either_past.last)
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_a_copy_whose_ledger_is_newer_than_its_timeline_is_repaired(past, tally, part):
-    for moment in range(part * STRIDE, past.last, PARTS * STRIDE):
-        check_copy(past, tally, ledger=past.last, table=moment)
+def test_a_copy_whose_ledger_is_newer_than_its_timeline_is_repaired(either_past, tally, part):
+    for moment in range(part * STRIDE, either_past.last, PARTS * STRIDE):
+        check_copy(either_past, tally, ledger=either_past.last, table=moment)
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_of_any_two_moments_a_copy_is_repaired(past, tally, part):
+def test_of_any_two_moments_a_copy_is_repaired(either_past, tally, part):
     """The timeline may be that of a restore, a clean or an archiving under way."""
     chance = random.Random(part)
     for _ in range(max(1, 60 // STRIDE)):
-        ledger, table = chance.sample(range(past.last + 1), 2)
-        check_copy(past, tally, ledger=ledger, table=table)
+        ledger, table = chance.sample(range(either_past.last + 1), 2)
+        check_copy(either_past, tally, ledger=ledger, table=table)
 
 
 def copies_that_need_a_repair(past):
@@ -336,6 +368,92 @@ def test_what_came_after_a_commit_that_is_not_whole_is_taken_back_too(past):
     check_usable(past, world, "write")
 
 
+def decided_before_it_was_cleaned(past):
+    """A copy whose ledger has decided to archive a replacement that is not cleaned here."""
+    archived = next(n for n, change in enumerate(past.changes) if "/archived/.restores_" in change)
+    cleans = (n for n, change in enumerate(past.changes) if re.search(r"create .*clean.requested", change))
+    return past.mixed(ledger=archived - 1, table=max(cleans) - 1)
+
+
+def test_what_a_copy_is_to_archive_waits_until_what_it_replaced_is_cleaned(archived_past):
+    """The ledger was copied last: the clean before its newest decision did not come along."""
+    world = decided_before_it_was_cleaned(archived_past)
+    rows_before, until = visible_rows(world.open()), world.open().ledger.read().archive.until
+    commits = load_timeline(world.store).completed_commits
+    replacing = next(commit for commit in commits if commit.action is Action.REPLACECOMMIT)
+
+    held_back = archive_instants(world.open(), WriteSettings())
+    waiting = visible_rows(world.open())
+    clean(world.open(), TWO_LEFT)
+    archived = archive_instants(world.open(), WriteSettings())
+
+    assert f", which {replacing.time} replaced, is not cleaned yet" in held_back.held_back
+    assert held_back.archived == held_back.resumed == ()
+    assert replacing in archived.resumed
+    assert min(world.commit_times()) > until
+    assert visible_rows(world.open()) == waiting == rows_before
+    check_usable(archived_past, world, "write")
+
+
+def test_a_copy_is_not_restored_to_what_waits_to_be_archived_and_the_way_is_named(archived_past):
+    world = decided_before_it_was_cleaned(archived_past)
+    target = world.open().ledger.read().archive.until
+    saved = encode_savepoint(savepoint_of("somebody", world.clock.now, "", {}))
+    for reached, content in ((State.INFLIGHT, b""), (State.COMPLETED, saved)):
+        world.store.create(instant_file(target, Action.SAVEPOINT, reached), content)
+
+    with pytest.raises(Refused, match=r"would be seen again.*holdfast cleans run PATH"):
+        restore(world.open(), target)
+
+
+def undone_meanwhile(past):
+    """A copy in which an undo is under way that its ledger does not know, of a commit that is shown."""
+    inflight = next(n for n, change in enumerate(past.changes) if change.endswith(".rollback.inflight"))
+    undone = newest_commit(past.mixed(ledger=inflight, table=inflight))
+    begun = next(n for n, change in enumerate(past.changes) if f"{undone}.commit.requested" in change)
+    return past.mixed(ledger=begun - 2, table=inflight), undone
+
+
+def test_an_undo_in_a_copy_carries_out_the_rollback_that_was_begun(past):
+    world, undone = undone_meanwhile(past)
+    (begun,) = load_timeline(world.store).pending_rollbacks
+
+    report = undo(world.open())
+
+    assert (report.rolled_back, report.instant) == (undone, begun.time)
+    assert verify(world.open()).is_clean
+    assert load_timeline(world.store).pending_rollbacks == ()
+
+
+def test_a_crash_of_such_an_undo_is_carried_on(past):
+    copy, undone = undone_meanwhile(past)
+    for world in each_crash(copy, lambda world: undo(world.open())):
+        is_decided = undone in world.open().ledger.read().aborted
+
+        insisting(world, partial(world.insert, "z"))
+        give_up_rollbacks(world)
+
+        assert (undone in world.commit_times()) is not is_decided
+        assert verify(world.open()).is_clean
+
+
+def test_a_savepointed_commit_that_was_archived_since_the_ledger_was_copied_keeps_its_files(past):
+    """Its savepoint, which has the same time, is all that the timeline shows of it."""
+    released = next(
+        n for n, change in enumerate(past.changes) if re.fullmatch(r"delete .*\.savepoint", change)
+    )
+    saved = past.changes[released].rpartition("/")[2].removesuffix(".savepoint")
+    begun = next(n for n, change in enumerate(past.changes) if f"{saved}.commit.requested" in change)
+    world = past.mixed(ledger=begun, table=released - 1)
+    files = world.files_of(saved)
+
+    insisting(world, lambda: world.insert("z"))
+
+    assert saved not in world.open().ledger.read_with_older_aborts().aborted
+    assert world.files_of(saved) == files != []
+    assert not [f for f in verify(world.open()).findings if f.severity is not Severity.INFO]
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_ledger_in_which_a_restore_is_pending_that_was_archived_since_stops_nobody(verb):
     """The ledger was copied while the restore went on, the timeline after that had left it."""
@@ -352,9 +470,10 @@ def test_a_ledger_in_which_a_restore_is_pending_that_was_archived_since_stops_no
     assert copies > 10
 
 
-def check_all(past):
+def check_all(past, archived_past):
     """Some copies of every kind."""
     nowhere = {"copies": 0, "repaired": 0}
+    check_usable(archived_past, decided_before_it_was_cleaned(archived_past), "write")
     test_what_came_after_a_commit_that_is_not_whole_is_taken_back_too(past)
     upload = max(n for n, change in enumerate(past.changes) if change.startswith("upload "))
     check_copy(past, nowhere, ledger=past.last, table=upload - 1)
@@ -396,6 +515,10 @@ def takes_back_only_what_is_not_whole(monkeypatch):
     monkeypatch.setattr("holdfast.services.verify.verify.find_lacking", without_order)
 
 
+def archives_what_is_not_cleaned(monkeypatch):
+    monkeypatch.setattr(archive, "_find_uncleaned", lambda table, timeline, leaving: None)
+
+
 @pytest.mark.parametrize(
     "defect",
     [
@@ -405,11 +528,12 @@ def takes_back_only_what_is_not_whole(monkeypatch):
         shows_commits_without_files,
         goes_on_without_vanished_commits,
         takes_back_only_what_is_not_whole,
+        archives_what_is_not_cleaned,
     ],
     ids=lambda defect: defect.__name__,
 )
-def test_a_defect_that_is_planted_is_found(past, monkeypatch, defect):
+def test_a_defect_that_is_planted_is_found(past, archived_past, monkeypatch, defect):
     defect(monkeypatch)
 
     with pytest.raises((AssertionError, HoldfastError)):
-        check_all(past)
+        check_all(past, archived_past)

@@ -217,7 +217,9 @@ def commits_to_enter(table: OpenTable, timeline: Timeline, state: LedgerState) -
 
 def _find_in_archive(table: OpenTable, timeline: Timeline, state: LedgerState) -> list[tuple[Instant, bytes]]:
     """Commits that were archived since the ledger was copied, and are begun there."""
-    shown, first = {instant.time for instant in timeline.instants}, timeline.first_commit_time
+    # A savepoint shares its commit's time, and stays when that is archived.
+    shown = {instant.time for instant in (*timeline.completed_commits, *timeline.pending_writes)}
+    first = timeline.first_commit_time
     # Nothing is archived past what is undecided, and a write is shown as soon as it has begun.
     begun = [time for time in state.begun if time not in shown and first is not None and time < first]
     if not begun:

@@ -23,7 +23,7 @@ from holdfast.concurrency.locks.open import open_lock
 from holdfast.config.choices import FailedWritesPolicy
 from holdfast.config.cleaning import ArchiveSettings
 from holdfast.config.write import WriteSettings
-from holdfast.errors import Conflict, StorageUnavailable, TableDamaged
+from holdfast.errors import Conflict, Refused, StorageUnavailable, TableDamaged
 from holdfast.format.archive import ArchivedFile, decode_archive, encode_archive
 from holdfast.format.ledger_entries import EntryKind
 from holdfast.format.malformed import report_damage
@@ -116,10 +116,14 @@ class _CarriedOut:
     """The archive that has it; that of the restores, if nothing else went."""
     stuck: tuple[str, ...] = ()
     """What storage did not delete."""
+    uncleaned: str = ""
+    """What would be seen again, if the instants went."""
 
     @property
     def held_back(self) -> str:
-        return f"storage does not delete {self.stuck[0]}, which is in the archive" if self.stuck else ""
+        if self.stuck:
+            return f"storage does not delete {self.stuck[0]}, which is in the archive"
+        return self.uncleaned
 
 
 def archive_instants(table: OpenTable, settings: WriteSettings) -> ArchiveReport:
@@ -155,8 +159,8 @@ def archive_without_recovery(
         with lock.hold():
             done, resumed = _decide(table, settings)
             if done.instants:
-                carried = _carry_out(table)
-                if carried.stuck:
+                carried = _carry_out(table, is_checked=True)
+                if carried.held_back:
                     done = ArchivePlan(held_back=carried.held_back)
                 else:
                     file = carried.file
@@ -171,10 +175,19 @@ def archive_without_recovery(
 
 
 def finish_archive(table: OpenTable) -> None:
-    """Carry out what was decided to be archived. `StorageUnavailable` if something does not go."""
-    stuck = _carry_out(table).stuck
-    if stuck:
-        raise StorageUnavailable("an instant that is archived could not be deleted", file=stuck[0])
+    """Carry out what was decided to be archived.
+
+    `StorageUnavailable` if something could not be deleted, `Refused` if something has to be cleaned first.
+    """
+    carried = _carry_out(table)
+    if carried.stuck:
+        raise StorageUnavailable("an instant that is archived could not be deleted", file=carried.stuck[0])
+    if carried.uncleaned:
+        raise Refused(
+            "what was decided to be archived would be seen again",
+            cause=carried.uncleaned,
+            hint="holdfast cleans run PATH deletes it once it keeps few enough commits; then do this again",
+        )
 
 
 def half_archived(
@@ -213,7 +226,7 @@ def _decide(table: OpenTable, settings: ArchiveSettings) -> tuple[ArchivePlan, s
     for _ in range(_ATTEMPTS):
         earlier = _carry_out(table)
         resumed.update(earlier.instants)
-        if earlier.stuck:
+        if earlier.held_back:
             return ArchivePlan(held_back=earlier.held_back), resumed
         state = table.ledger.read()
         timeline = load_published_timeline(table, state)
@@ -386,22 +399,29 @@ def _is_unfinished(table: OpenTable, timeline: Timeline, state: LedgerState) -> 
     return bool(old) and not old.isdisjoint(_read_decision(table, state.archive.slot).instants)
 
 
-def _carry_out(table: OpenTable) -> _CarriedOut:
-    """Do what the newest ARCHIVE says, or finish it."""
+def _carry_out(table: OpenTable, *, is_checked: bool = False) -> _CarriedOut:
+    """Do what the newest ARCHIVE says, or finish it.
+
+    `is_checked`: it was planned just now, when nothing was left of what its commits replaced.
+    """
     hint = "what is archived is read as before; the next archiving finishes it"
     if table.ledger.known.archive is None:
-        return _carry_out_newest(table)
+        return _carry_out_newest(table, is_checked=is_checked)
     with after_decision("it is decided which instants are archived", hint=hint):
-        return _carry_out_newest(table)
+        return _carry_out_newest(table, is_checked=is_checked)
 
 
-def _carry_out_newest(table: OpenTable) -> _CarriedOut:
+def _carry_out_newest(table: OpenTable, *, is_checked: bool) -> _CarriedOut:
     timeline, state = timeline_and_ledger(table)
     if state.archive is None or not _is_unfinished(table, timeline, state):
         return _CarriedOut()
     _refuse_if_emptied(timeline, state.archive)
     stored = _read_decision(table, state.archive.slot)
     going = frozenset(stored.instants)
+    leaving = tuple(instant for instant in timeline.instants if _key(instant) in going)
+    uncleaned = None if is_checked else _find_uncleaned(table, timeline, leaving)
+    if uncleaned is not None:
+        return _CarriedOut(uncleaned=uncleaned.reason)
     files = [file for file in _list_instant_files(table) if file.key in going]
     path = _ensure_archived(table, stored, files)
     add_to_placement_record(table.store, stored.in_place)
@@ -414,7 +434,7 @@ def _carry_out_newest(table: OpenTable) -> _CarriedOut:
             # older ones being in the archive, too.
             if file.state is State.COMPLETED:
                 table.store.delete(file.path)
-        instants = tuple(instant for instant in timeline.instants if _key(instant) in going)
+        instants = leaving
     now = table.ledger.read()
     if now.restore != state.restore:
         # A restore may have brought one of the commits back before it was deleted here.
@@ -430,6 +450,20 @@ def _carry_out_newest(table: OpenTable) -> _CarriedOut:
         },
     )
     return _CarriedOut(instants, path, tuple(stuck))
+
+
+def _find_uncleaned(table: OpenTable, timeline: Timeline, leaving: Iterable[Instant]) -> Bound | None:
+    """What would be seen again, as planning looks for it.
+
+    A copy of a table in use may have the decision without the clean that came before it.
+    """
+    commits = [instant for instant in leaving if instant.action in COMMIT_ACTIONS]
+    try:
+        return bound_of_uncleaned(table.store, Folders(table.store), commits)
+    except TableDamaged:
+        if not lost_completed_instants(table.store, timeline):
+            raise
+        return None  # Another process is carrying it out.
 
 
 def _refuse_if_emptied(timeline: Timeline, archive: Archiving) -> None:

@@ -23,7 +23,12 @@ from holdfast.services.targets import refuse_if_doomed
 from holdfast.table.archive import read_archive
 from holdfast.table.missing_commits import catch_up_ledger
 from holdfast.table.opened import OpenTable
-from holdfast.table.pending import pending_clustering, refuse_if_restoring
+from holdfast.table.pending import (
+    pending_clustering,
+    read_rollback_plan,
+    refuse_if_restoring,
+    rollbacks_by_target,
+)
 from holdfast.table.properties_file import drop_metadata_table
 from holdfast.table.publish import load_published_timeline
 from holdfast.table.stable_read import read_stable, timeline_and_ledger
@@ -155,10 +160,11 @@ def _take_back(
         timeline = load_published_timeline(table, state)
         check(timeline, state)
         known = [time for time in (timeline.newest, state.newest) if time is not None]
-        rollback = next_instant(table, max(known))
+        first = next_instant(table, max(known))
+        rollback = _find_begun_rollback(table, instant.time, timeline, state) or first
         return Decision(
             kind=EntryKind.REVOKE,
-            instant=rollback,
+            instant=first,
             action=Action.ROLLBACK,
             revoked=(Revoked(instant.time, instant.action, rollback),),
             reason="taken back by hand",
@@ -171,6 +177,18 @@ def _take_back(
     if report is None:
         raise WriteConflict("a restore has taken the commit back", instant=instant.time)
     return report
+
+
+def _find_begun_rollback(
+    table: OpenTable, time: InstantTime, timeline: Timeline, state: LedgerState
+) -> InstantTime | None:
+    """The rollback of a commit that is under way in a copy or by another program, if we can carry it out."""
+    rollback = rollbacks_by_target(table.store, timeline).get(time)
+    if rollback is None or state.has_left(rollback):
+        return None
+    plan = read_rollback_plan(table.store, rollback)
+    has_log_blocks = plan is None or any(request.log_blocks for request in plan.requests)
+    return None if has_log_blocks else rollback
 
 
 def _find_completed(timeline: Timeline, time: InstantTime) -> Instant:

@@ -51,6 +51,12 @@ _PLANNED = frozenset(
 REPAIR_FINISHES = "repair, or the next write, sees to it"
 REPAIR_MOVES = "repair moves it to quarantine"
 _FROM_BACKUP = "put the file back from a backup, or copy it again from where the table came from"
+_WITH_EARLIER = {
+    State.REQUESTED: "the file",
+    State.INFLIGHT: "it and its inflight file",
+    State.COMPLETED: "it and its inflight and requested files",
+}
+"""The file that tells most of an instant, and what would tell of it without that one."""
 _RUN_ROLLBACKS = "holdfast rollbacks run PATH, or the next write, finishes it"
 
 
@@ -270,8 +276,8 @@ def contradictions(
             assert instant is not None, "the pair was found on this timeline"
             detail = f"it rolls back {target}, which is completed"
             remedy = (
-                "let the program finish it that began it; if that is gone, move the file out of the table, "
-                "and nothing was rolled back"
+                "let the program finish it that began it; if that is gone, or this is a copy, move "
+                f"{_WITH_EARLIER[instant.state]} out of the table, and nothing was rolled back"
             )
             yield Finding(FindingKind.CONTRADICTORY, content_path(instant), detail, remedy, Severity.DAMAGE)
 
