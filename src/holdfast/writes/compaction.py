@@ -184,15 +184,9 @@ def compact(
                 decided = _decide(attempt, begun, written)
         except Exception as error:
             heartbeat.stop()
-            fence = find_fence(table, time, slot)
-            _give_up(attempt, time, slot, error)
-            if written is not None and isinstance(error, (Fenced, WriteConflict)):
-                # Whoever ended this attempt may have removed the markers before the files were there.
-                table.store.delete_all(stat.path for stat in written.stats if stat.path is not None)
+            _end_failed(attempt, time, slot, written, error)
             # What ended the work may be that it was cancelled, or built on what is not there any more.
             heartbeat.refuse_if_lost()
-            if fence is not None:
-                raise fence from error
             refuse_if_taken_back(table, time, slot)
             raise
         if written is None:
@@ -203,6 +197,19 @@ def compact(
         time, Action.COMMIT, OPERATION, written.stats, None,
         rolled_back=tuple(recovered), post_commit_errors=problems,
     )  # fmt: skip
+
+
+def _end_failed(
+    attempt: _Attempt, time: InstantTime, slot: int, written: "_Written | None", error: Exception
+) -> None:
+    """Leave nothing of an attempt that failed. `Fenced` if others had ended it before."""
+    fence = find_fence(attempt.table, time, slot)
+    _give_up(attempt, time, slot, error)
+    if written is not None and (fence is not None or isinstance(error, (Fenced, WriteConflict))):
+        # Whoever ended this attempt may have removed the markers before the files were there.
+        attempt.table.store.delete_all(stat.path for stat in written.stats if stat.path is not None)
+    if fence is not None:
+        raise fence from error
 
 
 def compact_if_due(
