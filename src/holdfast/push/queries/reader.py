@@ -194,7 +194,7 @@ def main() -> None:
         while True:
             asked, _ = wire.receive(channel, Asked)
             wire.send(channel, read(asked.task))
-    except EOFError:
+    except (EOFError, ConnectionError):
         os._exit(0)  # The broker is gone.
 
 

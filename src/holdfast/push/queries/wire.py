@@ -102,7 +102,7 @@ def receive_with_files(
 
 
 def receive(channel: socket.socket, kind: type[Message], *, max_body: int = 0) -> tuple[Message, bytearray]:
-    """The next message. `EOFError` if the other side is gone."""
+    """The next message. `EOFError` or `ConnectionError` if the other side is gone."""
     header_length, body_length = _LENGTHS.unpack(_exactly(channel, _LENGTHS.size))
     if header_length > _MAX_HEADER or body_length > max_body:
         raise ValueError(f"a message of {header_length} and {body_length} bytes")

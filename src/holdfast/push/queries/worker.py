@@ -31,7 +31,7 @@ def main() -> None:
     control = socket.socket(fileno=int(sys.argv[2]))
     try:
         setup, _ = wire.receive(channel, wire.Setup)
-    except EOFError:
+    except (EOFError, ConnectionError):
         return  # The broker ended while this process started.
     # Before anything starts a thread: the restriction binds only later ones.
     confined = setup.confine and confine(setup.readable, network=setup.network)
@@ -48,16 +48,16 @@ def _serve(channel: socket.socket, control: socket.socket, setup: wire.Setup, *,
     limit_files()
     limit_memory(setup.memory_bytes * 2 + INSTANCES_MAX * setup.threads * _STACK_BYTES)
     threading.Thread(target=_obey, args=(control, runner.interrupt), daemon=True).start()
-    wire.send(channel, wire.Ready(confined))
-    while True:
-        try:
+    try:
+        wire.send(channel, wire.Ready(confined))
+        while True:
             task, _ = wire.receive(channel, wire.Task)
-        except EOFError:
-            os._exit(0)  # At once, as `_obey` does: whichever of the two notices first.
-        failure, body = runner.run(task)
-        wire.send(channel, wire.Answer(task.number, failure), body)
-        if not _is_asked_again(channel):
-            runner.prepare()
+            failure, body = runner.run(task)
+            wire.send(channel, wire.Answer(task.number, failure), body)
+            if not _is_asked_again(channel):
+                runner.prepare()
+    except (EOFError, ConnectionError):
+        os._exit(0)  # At once, as `_obey` does: whichever of the two notices first that the broker is gone.
 
 
 def _is_asked_again(channel: socket.socket) -> bool:

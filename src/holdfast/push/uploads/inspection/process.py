@@ -62,7 +62,7 @@ def main() -> None:
         while True:
             question, (source, columns) = wire.receive_with_files(channel, Question, count=2)
             wire.send(channel, answer(source, columns, question))
-    except EOFError:
+    except (EOFError, ConnectionError):
         os._exit(0)  # The service is gone.
     except MemoryError:
         os._exit(1)  # The service reports it, and starts another.
