@@ -116,6 +116,7 @@ class _Then(SystemClock):
 
 
 def _before_last_change(zone: ZoneInfo) -> dt.datetime:
-    """A day before the zone's clock was changed last."""
-    days = [dt.datetime.now(zone) - dt.timedelta(days=n) for n in range(366)]
+    """The noon before the zone's clock was changed last: no instant is made in the hour that comes twice."""
+    noon = dt.datetime.now(zone).replace(hour=12)
+    days = [noon - dt.timedelta(days=n) for n in range(1, 367)]
     return next(then for now, then in pairwise(days) if now.utcoffset() != then.utcoffset())
