@@ -305,6 +305,8 @@ def test_ten_rows_come_unless_more_are_asked_for(tables, broker):
     assert len(rows_of(broker.answer("SELECT id FROM orders LIMIT 25"))) == 25
     assert rows_of(broker.answer("SELECT id FROM orders ORDER BY id LIMIT 90, 3")) == [[90], [91], [92]]
     assert rows_of(broker.answer("SELECT id FROM orders ORDER BY id DESC LIMIT 2 OFFSET 1")) == [[98], [97]]
+    assert len(rows_of(broker.answer("(SELECT id FROM orders LIMIT 3)"))) == 3
+    assert rows_of(broker.answer("(SELECT id FROM orders) ORDER BY id DESC LIMIT 2")) == [[99], [98]]
     assert code_of(broker.answer("SELECT id FROM orders LIMIT 100001")) == 700
 
 
