@@ -32,7 +32,7 @@ _PARTITIONS = (
 
 @click.group(cls=ShownByDefault)
 def cleans() -> None:
-    """Cleans: old versions of files that nobody needs."""
+    """Cleans: old versions of files that are not needed."""
 
 
 @cleans.command("show")
@@ -105,7 +105,7 @@ def run(
     as_json: bool,
     storage_options: Mapping[str, str],
 ) -> None:
-    """Delete the versions of files of the table at PATH that nobody needs any more.
+    """Delete the versions of files of the table at PATH that are not needed any more.
 
     What savepoints, leases and the policy keep stays. An interrupted clean is
     finished; failed writes whose heartbeat has expired are rolled back.

@@ -1,6 +1,6 @@
 """What Pinot's table configurations and schemas may ask for and Holdfast does not do: refused by name.
 
-Rows are served as they are pushed. Whoever asked for others, in a filter or a
+Rows are served as they are pushed. A table that asks for others, in a filter or a
 derived column, would get wrong answers without a word.
 """
 

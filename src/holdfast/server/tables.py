@@ -1,5 +1,6 @@
 """Routes of tables and schemas."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from holdfast.config.push import parse_table, raw_name, unknown_sections
@@ -97,12 +98,7 @@ def create_table(service: Service, call: Call[InDatabase]) -> Reply:
     table = parse_table(config).table
     call.require(Role.ADMIN, table)
     service.controller.tables.create(config, by=service.caller(call, table))
-    return Reply(
-        document={
-            "unrecognizedProperties": unknown_sections(config),
-            **status(f"Table {table} successfully added"),
-        }
-    )
+    return _acceptance(f"Table {table} successfully added", unknown_sections(config))
 
 
 def update_table(service: Service, call: Call[OfTable]) -> Reply:
@@ -113,12 +109,7 @@ def update_table(service: Service, call: Call[OfTable]) -> Reply:
             "the name in the body is not the one in the path", table=table, code="NAME_MISMATCH"
         )
     service.controller.tables.update(config, by=service.caller(call, table))
-    return Reply(
-        document={
-            "unrecognizedProperties": unknown_sections(config),
-            **status(f"Table config updated for {raw_name(table)}"),
-        }
-    )
+    return _acceptance(f"Table config updated for {raw_name(table)}", unknown_sections(config))
 
 
 def validate_table(service: Service, call: Call[InDatabase]) -> Reply:
@@ -169,7 +160,7 @@ def add_schema(service: Service, call: Call[AddSchemaParameters]) -> Reply:
     service.controller.tables.put_schema(
         schema, override=call.parameters.override, by=service.caller(call, name)
     )
-    return Reply(document={"unrecognizedProperties": {}, **status(f"{name} successfully added")})
+    return _acceptance(f"{name} successfully added", {})
 
 
 def update_schema(service: Service, call: Call[UpdateSchemaParameters]) -> Reply:
@@ -180,7 +171,7 @@ def update_schema(service: Service, call: Call[UpdateSchemaParameters]) -> Reply
         )
     service.catalog.schema(name)
     service.controller.tables.put_schema(schema, override=True, by=service.caller(call, name))
-    return Reply(document={"unrecognizedProperties": {}, **status(f"{name} successfully added")})
+    return _acceptance(f"{name} successfully added", {})
 
 
 def validate_schema(service: Service, call: Call[InDatabase]) -> Reply:
@@ -235,6 +226,10 @@ def consistent_push(service: Service, call: Call[ConsistentPushParameters]) -> R
     if switched is not None:
         document |= publish_document(switched, is_dry_run=False)
     return Reply(document=document)
+
+
+def _acceptance(text: str, unknown: Mapping[str, Any]) -> Reply:
+    return Reply(document={"unrecognizedProperties": unknown, **status(text)})
 
 
 def _size(segment: Segment, servers: list[str]) -> dict[str, Any]:

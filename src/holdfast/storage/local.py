@@ -311,7 +311,7 @@ class LocalStore:
     ) -> list[tuple[str, os.stat_result | None]]:
         """As `_entries`, in no order; a file that was deleted since it was listed has no status.
 
-        By descriptor: whoever puts a link in the place of the folder now leads nobody elsewhere.
+        By descriptor: a link that is put in the place of the folder now leads nowhere else.
         """
         found: list[tuple[str, os.stat_result | None]] = []
         with (

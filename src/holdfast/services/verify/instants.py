@@ -127,7 +127,7 @@ def content_path(instant: Instant) -> str:
 
 def _finding_of_torn(instant: Instant, why: str, table: OpenTable, state: LedgerState) -> Finding:
     path = content_path(instant)
-    # Of one that is inflight and not in the ledger, nobody knows what was carried out.
+    # Of one that is inflight and not in the ledger, it is not known what was carried out.
     is_replaceable = instant.state is State.REQUESTED or _is_ours(instant, state)
     if instant.action is Action.ROLLBACK and not instant.is_completed and is_replaceable:
         remedy = f"{REPAIR_MOVES}; whoever rolls back next makes a new plan"

@@ -3,7 +3,7 @@
 Nothing is changed, and writers may run meanwhile. Whatever names an instant
 (files, markers, heartbeats) is listed before the ledger and the timeline are
 read: a writer makes itself known before it writes anything else, so an
-instant that nobody knows then is nobody's.
+instant that is not known then belongs to no write.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def _misread(table: OpenTable, timeline: Timeline, as_reader: str) -> list[Findi
     try:
         return list(find_misread(table, timeline, as_reader))
     except (TableDamaged, SnapshotExpired):
-        return []  # What is damaged is a finding of its own, and nobody reads its rows.
+        return []  # What is damaged is a finding of its own, and its rows are not read.
 
 
 def _readable(timeline: Timeline, torn: Collection[Instant], outcomes: InstantOutcomes) -> Timeline:
