@@ -189,7 +189,7 @@ def _warnings(table: OpenTable, pending: tuple[PendingInstant, ...], *, leftover
     stopped = len(pending) - restoring - unshown - running - sharing
     warnings: list[str] = []
     if restoring:
-        warnings.append("a restore is not finished; nobody can write until it is run again")
+        warnings.append("a restore is not finished; no process can write until it is run again")
     if sharing:
         warnings.append(f"{quantity(sharing, 'write')} running; those who write alone are refused meanwhile")
     if running:

@@ -184,7 +184,7 @@ def _refuse_if_unproven(findings: Iterable[Finding]) -> None:
     for finding in findings:
         if finding.path.startswith((LEDGER_FOLDER, CHECKPOINT_FOLDER, ABORTED_FOLDER, LEDGER_FLOOR)):
             raise TableDamaged(
-                "the ledger is damaged, so nobody can tell what is needed",
+                "the ledger is damaged, so it is not known what is needed",
                 file=finding.path,
                 hint=finding.remedy,
             )

@@ -124,7 +124,7 @@ def _restore(
     )
     if restoring is None:
         return RestoreReport(instant=None, target=target, rolled_back=(), took_ms=_since(table, began_ms))
-    hint = f"until it is finished nobody can write; finish it: holdfast restore PATH --to {target}"
+    hint = f"until it is finished no process can write; finish it: holdfast restore PATH --to {target}"
     with after_decision("the restore is decided", instant=restoring.instant, hint=hint):
         return _carry_out(table, to, restoring, snapshot, timeout_ms, began_ms)
 

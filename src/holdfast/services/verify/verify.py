@@ -281,7 +281,7 @@ def _pending(
         liveness = writers.liveness(instant.time, None if claim is None else claim.owner)
         path = instant_path(instant)
         if instant.action is Action.COMPACTION and claim is None:
-            waiting = f"the compaction is {instant.state.lower()}, and nobody is known to carry it out"
+            waiting = f"the compaction is {instant.state.lower()}, and no process is known to carry it out"
             yield Finding(FindingKind.PENDING, path, waiting, _FOR_COMPACTION, Severity.INFO)
             continue
         detail = f"the {instant.action} is {instant.state.lower()}, its writer {_WRITER[liveness]}"
