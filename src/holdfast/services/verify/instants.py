@@ -315,7 +315,7 @@ def pending_restores(store: Store, timeline: Timeline, state: LedgerState) -> It
         if newest is not None and newest.time > time:
             path = instant_file(time, Action.RESTORE, State.COMPLETED)
             detail = (
-                "the restore was finished, since commits follow it; the file is missing, and no process can write"
+                "the restore was finished, since commits follow it; without the file no process can write"
             )
             yield Finding(FindingKind.PENDING, path, detail, remedy, Severity.WARNING)
         else:
