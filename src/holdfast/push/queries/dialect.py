@@ -73,7 +73,10 @@ class Engine(Dialect):
             place = "FIRST" if expression.args.get("nulls_first") else "LAST"
             return f"{self.sql(expression, 'this')}{direction} NULLS {place}"
 
+        def array_sql(self, expression: exp.Array) -> str:
+            return f"[{self.expressions(expression, flat=True)}]"
+
 
 def write(tree: exp.Expr) -> str:
-    """A tree that was built for an engine, as SQL. The tree is used up."""
+    """A tree that was built for an engine, as SQL."""
     return Engine().generate(tree, copy=False, comments=False, normalize_functions=False)
