@@ -90,7 +90,7 @@ def list_tables(service: Service, call: Call[ListParameters]) -> Reply:
 
 
 def table_config(service: Service, call: Call[OfTypedTable]) -> Reply:
-    return Reply(document={_OFFLINE: dict(service.catalog.table(call.parameters.typed).raw)})
+    return Reply(document={_OFFLINE: dict(service.catalog.table(call.parameters.typed_name).raw)})
 
 
 def create_table(service: Service, call: Call[InDatabase]) -> Reply:
@@ -103,7 +103,7 @@ def create_table(service: Service, call: Call[InDatabase]) -> Reply:
 
 def update_table(service: Service, call: Call[OfTable]) -> Reply:
     config = _config(call)
-    table = call.parameters.typed
+    table = call.parameters.typed_name
     if parse_table(config).table != table:
         raise InvalidRequest(
             "the name in the body is not the one in the path", table=table, code="NAME_MISMATCH"
@@ -127,7 +127,7 @@ def validate_table(service: Service, call: Call[InDatabase]) -> Reply:
 
 
 def delete_table(service: Service, call: Call[DeleteParameters]) -> Reply:
-    table = call.parameters.typed
+    table = call.parameters.typed_name
     text = f"Tables: [{table}] deleted"
     try:
         service.controller.tables.delete(
@@ -142,7 +142,7 @@ def delete_table(service: Service, call: Call[DeleteParameters]) -> Reply:
 
 
 def table_schema(service: Service, call: Call[OfTable]) -> Reply:
-    return Reply(document=dict(service.catalog.schema_of(call.parameters.typed).raw))
+    return Reply(document=dict(service.catalog.schema_of(call.parameters.typed_name).raw))
 
 
 def list_schemas(service: Service, call: Call[Parameters]) -> Reply:
@@ -150,7 +150,7 @@ def list_schemas(service: Service, call: Call[Parameters]) -> Reply:
 
 
 def show_schema(service: Service, call: Call[SchemaParameters]) -> Reply:
-    return Reply(document=dict(service.catalog.schema(call.parameters.qualified).raw))
+    return Reply(document=dict(service.catalog.schema(call.parameters.qualified_name).raw))
 
 
 def add_schema(service: Service, call: Call[AddSchemaParameters]) -> Reply:
@@ -164,7 +164,7 @@ def add_schema(service: Service, call: Call[AddSchemaParameters]) -> Reply:
 
 
 def update_schema(service: Service, call: Call[UpdateSchemaParameters]) -> Reply:
-    schema, name = _schema(call), call.parameters.qualified
+    schema, name = _schema(call), call.parameters.qualified_name
     if parse_schema(schema).name != name:
         raise InvalidRequest(
             "the name in the body is not the one in the path", schema=name, code="NAME_MISMATCH"
@@ -181,13 +181,13 @@ def validate_schema(service: Service, call: Call[InDatabase]) -> Reply:
 
 
 def delete_schema(service: Service, call: Call[SchemaParameters]) -> Reply:
-    name = call.parameters.qualified
+    name = call.parameters.qualified_name
     service.controller.tables.delete_schema(name, by=service.caller(call, name))
     return Reply(document=status(f"Schema {name} deleted"))
 
 
 def table_size(service: Service, call: Call[SizeParameters]) -> Reply:
-    table = call.parameters.typed
+    table = call.parameters.typed_name
     state = service.controller.views.state(table)
     names = state.segments
     if not call.parameters.include_replaced_segments:
@@ -218,7 +218,7 @@ def table_size(service: Service, call: Call[SizeParameters]) -> Reply:
 
 
 def consistent_push(service: Service, call: Call[ConsistentPushParameters]) -> Reply:
-    table, is_enabled = call.parameters.typed, call.parameters.enabled
+    table, is_enabled = call.parameters.typed_name, call.parameters.enabled
     switched = service.controller.set_consistent_push(
         table, enabled=is_enabled, by=service.caller(call, table)
     )

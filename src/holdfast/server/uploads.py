@@ -230,7 +230,9 @@ class DiscardBody(msgspec.Struct, frozen=True):
 
 
 def discard(service: Service, call: Call[OfTypedTablePrecisely]) -> Reply:
-    removed = service.controller.orphans.discard_files(call.parameters.typed, call.read(DiscardBody).files)
+    removed = service.controller.orphans.discard_files(
+        call.parameters.typed_name, call.read(DiscardBody).files
+    )
     return Reply(document={"removed": list(removed)})
 
 
