@@ -1,7 +1,7 @@
 """What Pinot's table configurations and schemas may ask for and Holdfast does not do: refused by name.
 
-Rows are served as they are pushed. Whoever asked for others, in a filter or a
-derived column, would get wrong answers without a word.
+Whoever asked for other rows than are served would get wrong answers without a
+word. What is done of transforms, filters and complex types, `push.ingestion` knows.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,15 +11,12 @@ from holdfast.errors import InvalidRequest
 
 _ROWS = "make such rows before the push: in the SQL of a pipeline, or in the lake table that is pushed"
 _INGESTION = (
-    "transformConfigs",
-    "filterConfig",
-    "complexTypeConfig",
     "enrichmentConfigs",
     "aggregationConfigs",
     "schemaConformingTransformerConfig",
     "schemaConformingTransformerV2Config",
 )
-_FIELDS = ("dimensionFieldSpecs", "metricFieldSpecs", "dateTimeFieldSpecs")
+_TIME_KEYS = ("name", "timeType", "timeUnitSize", "timeFormat")
 
 
 def check_supported(config: Mapping[str, Any]) -> None:
@@ -41,23 +38,20 @@ def check_supported(config: Mapping[str, Any]) -> None:
 
 
 def check_supported_schema(schema: Mapping[str, Any]) -> None:
-    """Refuse a schema with columns that are to be computed from others."""
-    found = [
-        f"{section}[{at}].transformFunction"
-        for section in _FIELDS
-        for at, spec in enumerate(schema.get(section) or ())
-        if isinstance(spec, Mapping) and spec.get("transformFunction")
-    ]
-    _refuse_asked(found, _ROWS)
+    """Refuse a schema whose time column is to be converted into another unit while it comes in."""
+    time = _section(schema, "timeFieldSpec")
+    incoming, outgoing = (_section(time, f"{way}GranularitySpec") for way in ("incoming", "outgoing"))
+    if incoming and outgoing and any(incoming.get(key) != outgoing.get(key) for key in _TIME_KEYS):
+        _refuse_asked(
+            ["timeFieldSpec.outgoingGranularitySpec"],
+            "use dateTimeFieldSpecs, with a transformFunction such as toEpochDays(millis)",
+        )
 
 
 def _ingestion_settings(config: Mapping[str, Any]) -> Iterator[str]:
     ingestion = _section(config, "ingestionConfig")
     for key in _INGESTION:
-        value = ingestion.get(key)
-        if key == "filterConfig" and isinstance(value, Mapping) and not value.get("filterFunction"):
-            continue
-        if value:
+        if ingestion.get(key):
             yield f"ingestionConfig.{key}"
 
 

@@ -4,13 +4,13 @@ from typing import Any
 
 from holdfast.config.push import parse_table, raw_name, unknown_sections
 from holdfast.config.push_schema import parse_schema
-from holdfast.config.push_support import check_supported
 from holdfast.config.server import Role
 from holdfast.config.values import parse_period_ms
 from holdfast.errors import Conflict, InvalidRequest
 from holdfast.format.znode import decode_record
 from holdfast.model.lineage import visible
 from holdfast.model.segment import Segment
+from holdfast.push.ingestion.rules import check_config, check_schema
 from holdfast.push.state.records import external_view_path
 from holdfast.server.auth import Access, On
 from holdfast.server.endpoints import (
@@ -64,11 +64,17 @@ def create_table(service: Service, call: Call) -> Reply:
 def update_table(service: Service, call: Call) -> Reply:
     config = _config(call)
     table = offline_name(call.table, None)
-    if parse_table(config).table != table:
+    wanted = parse_table(config)
+    if wanted.table != table:
         raise InvalidRequest(
             "the name in the body is not the one in the path", table=table, code="NAME_MISMATCH"
         )
-    service.controller.tables.update(config, by=service.caller(call, table))
+    check_config(config)
+    by = service.caller(call, table)
+    if service.catalog.table(table).consistent_push and not wanted.consistent_push:
+        # Or the next plain push would add to the segments of the last consistent one.
+        service.controller.set_consistent_push(table, enabled=False, by=by)
+    service.controller.tables.update(config, by=by)
     return Reply(
         document={
             "unrecognizedProperties": unknown_sections(config),
@@ -81,7 +87,7 @@ def validate_table(service: Service, call: Call) -> Reply:
     config = _config(call)
     parsed = parse_table(config)
     call.require(Role.READ, parsed.table)
-    check_supported(config)
+    check_config(config)
     return Reply(
         document={
             _OFFLINE: dict(parsed.raw),
@@ -143,6 +149,7 @@ def update_schema(service: Service, call: Call) -> Reply:
 def validate_schema(service: Service, call: Call) -> Reply:
     schema = parse_schema(_schema(call))
     call.require(Role.READ, schema.name)
+    check_schema(schema.raw)
     return Reply(document=dict(schema.raw))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from holdfast.config.push_schema import DataType
-from holdfast.push.queries import times
+from holdfast.push.queries import points, times
 from holdfast.push.queries.failures import QueryError, QueryFailed
 from holdfast.push.queries.typed import Typed, as_double, as_long, as_text, as_timestamp, cast
 
@@ -47,6 +47,11 @@ def canonical(name: str) -> str:
 
 def is_known(name: str) -> bool:
     return canonical(name) in _FUNCTIONS or _PERCENTILE_NAME.fullmatch(canonical(name)) is not None
+
+
+def is_aggregate(name: str) -> bool:
+    function = _FUNCTIONS.get(canonical(name))
+    return function is None or function.is_aggregate
 
 
 def apply(name: str, arguments: Arguments, context: Context) -> Typed:
@@ -504,6 +509,9 @@ _FUNCTIONS: Mapping[str, Function] = {
     "datediff": Function(_plain(times.difference), 3, 3),
     "totimestamp": Function(lambda arguments, _: Typed(as_timestamp(arguments[0]), DataType.TIMESTAMP), 1, 1),
     "fromtimestamp": Function(lambda arguments, _: Typed(as_long(arguments[0]), DataType.LONG), 1, 1),
+    "stpoint": Function(_plain(points.point), 2, 3),
+    "tosphericalgeography": Function(_plain(points.to_geography), 1, 1),
+    "togeometry": Function(_plain(points.to_geometry), 1, 1),
     **{name: Function(_plain(rule), 1, 1) for name, rule in times.EPOCH_RULES.items()},
     **{name: Function(_plain(rule), 2, 2) for name, rule in times.BUCKET_RULES.items()},
     **{name: Function(_plain(rule), 1, 2) for name, rule in times.PART_RULES.items()},
