@@ -26,7 +26,7 @@ PAGES = [
     "docs/pipelines.md",
     "docs/gates.md",
 ]
-WITHOUT_SPARK = ["docs/installation.md", "docs/dataframes.md"]
+WITHOUT_SPARK = ["docs/installation.md", "docs/dataframes.md", "docs/operations.md", "docs/scheduling.md"]
 _LINK = re.compile(r"\]\(([^)#]+?)\)")
 
 

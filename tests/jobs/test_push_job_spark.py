@@ -211,6 +211,23 @@ def test_files_without_rows_are_no_segments(spark, running, events, tmp_path):
     assert [name.split("_", 4)[4] for name in report.segments] == ["0", "2"]
 
 
+def test_a_plain_push_after_consistent_push_replaces_the_segments_of_the_same_files(
+    spark, running, client, tmp_path
+):
+    table = make_table(client, consistent=True)
+    lines = "".join(f"{number},oslo,7\n" for number in range(30))
+    folder = _files(tmp_path, a_csv="id,city,snapshot\n" + lines, b_csv="id,city,snapshot\n" + lines)
+    _push_files(running, spark, table, folder)
+    settings = client.get(f"/tables/{table.name}").json()["OFFLINE"]
+    settings["ingestionConfig"]["batchIngestionConfig"]["consistentDataPush"] = False
+    assert client.call("PUT", f"/tables/{table.name}", json=settings).status_code == 200
+    _files(tmp_path, a_csv="id,city,snapshot\n1,oslo,8\n", b_csv="id,city,snapshot\n2,oslo,8\n")
+
+    assert _push_files(running, spark, table, folder).warnings == ()
+
+    assert _rows_seen(table) == 2
+
+
 def _made_table(client, columns, **ingestion):
     """A table with columns by type, and with ingestion settings."""
     name = f"made{time.monotonic_ns()}"
