@@ -104,17 +104,11 @@ def create_table(service: Service, call: Call[InDatabase]) -> Reply:
 def update_table(service: Service, call: Call[OfTable]) -> Reply:
     config = _config(call)
     table = call.parameters.typed
-    wanted = parse_table(config)
-    if wanted.table != table:
+    if parse_table(config).table != table:
         raise InvalidRequest(
             "the name in the body is not the one in the path", table=table, code="NAME_MISMATCH"
         )
-    check_config(config)
-    by = service.caller(call, table)
-    if service.catalog.table(table).consistent_push and not wanted.consistent_push:
-        # Or the next plain push would add to the segments of the last consistent one.
-        service.controller.set_consistent_push(table, enabled=False, by=by)
-    service.controller.tables.update(config, by=by)
+    service.controller.update_table(config, by=service.caller(call, table))
     return Reply(document={**_about(config), **status(f"Table config updated for {raw_name(table)}")})
 
 
