@@ -26,7 +26,7 @@ PAGES = [
     "docs/pipelines.md",
     "docs/gates.md",
 ]
-WITHOUT_SPARK = ["docs/installation.md", "docs/dataframes.md"]
+WITHOUT_SPARK = ["docs/installation.md", "docs/dataframes.md", "docs/other-engines.md"]
 _LINK = re.compile(r"\]\(([^)#]+?)\)")
 
 

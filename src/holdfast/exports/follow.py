@@ -112,7 +112,7 @@ class _Walk(Generic[S]):
         state, table = self.state, self.table
         timeline = standing(shown, table.ledger.read())
         view = load_view(table.store, timeline)
-        exported = exported_table(table)
+        exported = table_to_export(table)
         for instant in instants_to_show(timeline, None if state is None else state.instant):
             step = step_at(table, timeline, view, instant, self.slot)
             if step is None:
@@ -163,7 +163,7 @@ def step_at(table: OpenTable, timeline: Timeline, view: View, instant: InstantTi
     )
 
 
-def exported_table(table: OpenTable) -> ExportedTable:
+def table_to_export(table: OpenTable) -> ExportedTable:
     settings = table.settings
     is_plain = set(settings.declared_partition_types or ()) == {PartitionType.SIMPLE}
     return ExportedTable(
