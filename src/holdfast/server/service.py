@@ -15,6 +15,7 @@ from holdfast.server.end_jobs import EndJobs
 from holdfast.server.endpoints import Call
 from holdfast.server.limits import Bounds
 from holdfast.server.metrics import Metrics
+from holdfast.server.parameters import Parameters
 from holdfast.server.sources import Sources
 
 
@@ -34,7 +35,7 @@ class Service:
     ends: EndJobs
     started_at_ms: int
 
-    def caller(self, call: Call, table: str) -> Caller:
+    def caller(self, call: Call[Parameters], table: str) -> Caller:
         """Who asks, as the controller and its audit know them."""
         return Caller(
             actor=call.principal.name,

@@ -21,6 +21,7 @@ from holdfast.format.commits import (
     WriteStat,
     encode_sealed_commit,
 )
+from holdfast.format.field_ids import field_id_facts
 from holdfast.format.ledger_entries import EntryKind
 from holdfast.model.instant import InstantTime
 from holdfast.model.names import heartbeat_path, in_partition
@@ -60,6 +61,7 @@ def build_payload(table: OpenTable, plan: WritePlan, instant: InstantTime, draft
                 **plan.origin.extra_metadata,
                 **_number(plan.settings),
                 IN_PLACE: _in_place(plan),
+                **field_id_facts(draft.field_ids),
                 "schema": draft.schema,
             },
             operation_type=plan.operation.name_in_commits,
