@@ -88,6 +88,7 @@ def open_to_drop(store: Store, location: StoreLocation, *, clock: Clock, host: H
 
 def plan_drop(table: OpenTable) -> DropPlan:
     """What `drop` would delete, what it would leave, and who uses the table. Changes nothing."""
+    table.settings.refuse_if_read_only()
     if is_link(table.location):
         raise Refused(
             "the path is a symbolic link, which is not followed",
