@@ -3,7 +3,18 @@
 from typing import Any
 
 from holdfast.config.server import Role
-from holdfast.server import lineage, queries, replace, segments, snapshots, tables, upkeep, uploads
+from holdfast.server import (
+    inspection,
+    lineage,
+    queries,
+    replace,
+    segments,
+    snapshots,
+    table_configs,
+    tables,
+    upkeep,
+    uploads,
+)
 from holdfast.server.auth import Access, On
 from holdfast.server.endpoints import Answer, Call, Endpoint, Reply
 from holdfast.server.openapi import describe
@@ -21,7 +32,9 @@ def controller_endpoints() -> tuple[Endpoint[Any], ...]:
             *replace.ENDPOINTS,
             *lineage.ENDPOINTS,
             *snapshots.ENDPOINTS,
+            *inspection.ENDPOINTS,
             *segments.ENDPOINTS,
+            *table_configs.ENDPOINTS,
             *tables.ENDPOINTS,
         ),
         title="Holdfast push service: controller",

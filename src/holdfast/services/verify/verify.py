@@ -24,6 +24,7 @@ from holdfast.model.instant import Action, Instant, InstantTime, State
 from holdfast.model.names import (
     ARCHIVED_IN_PLACE,
     ARCHIVED_UNDONE,
+    FIELD_IDS_RECORD,
     HEARTBEAT_FOLDER,
     META_FOLDER,
     PROPERTIES_BACKUP,
@@ -54,6 +55,7 @@ from holdfast.services.verify.instants import (
 from holdfast.services.verify.readers import check_reader, find_misread
 from holdfast.storage.store import Store, read_or_none
 from holdfast.table.clean_plans import pending_cleans, read_clean_plan
+from holdfast.table.field_ids import check_field_id_record
 from holdfast.table.markers import instants_with_markers
 from holdfast.table.opened import OpenTable
 from holdfast.table.row_placement import check_placement_record
@@ -153,6 +155,7 @@ def _check_all(
         *_locks(table),
         *_in_place(store),
         *_undone(store),
+        *_field_ids(store),
         *_zone(table, outcomes.state),
         *_lock_record(table, outcomes.state),
         *_leases(table),
@@ -346,6 +349,14 @@ def _undone(store: Store) -> Iterator[Finding]:
     except Malformed as error:
         remedy = "delete it; the next rollback or restore that is archived makes it anew"
         yield Finding(FindingKind.TORN, ARCHIVED_UNDONE, str(error), remedy, Severity.WARNING)
+
+
+def _field_ids(store: Store) -> Iterator[Finding]:
+    try:
+        check_field_id_record(store)
+    except Malformed as error:
+        remedy = "delete it; the next write that adds a column makes it anew from the commits"
+        yield Finding(FindingKind.TORN, FIELD_IDS_RECORD, str(error), remedy, Severity.WARNING)
 
 
 def _zone(table: OpenTable, state: LedgerState) -> Iterator[Finding]:
