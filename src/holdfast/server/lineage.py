@@ -26,7 +26,7 @@ class AuditParameters(OfTypedTable, frozen=True, kw_only=True):
 
 
 def lineage(service: Service, call: Call[LineageParameters]) -> Reply:
-    table = call.parameters.typed_name
+    table = call.parameters.typed
     state = service.controller.views.state(table)
     document: dict[str, Any] = {
         "tableNameWithType": table,
@@ -40,7 +40,7 @@ def lineage(service: Service, call: Call[LineageParameters]) -> Reply:
 def audit(service: Service, call: Call[AuditParameters]) -> Reply:
     limit = call.parameters.limit
     found = service.controller.views.audit(
-        call.parameters.typed_name,
+        call.parameters.typed,
         since=call.parameters.since or 0,
         limit=100 if limit is None else max(0, min(limit, 1000)),
     )
@@ -56,7 +56,7 @@ def fix(service: Service, call: Call[OfTypedTable]) -> Reply:
 
 
 def _findings(service: Service, call: Call[OfTypedTable], *, fix: bool) -> Reply:
-    table = call.parameters.typed_name
+    table = call.parameters.typed
     found = service.controller.upkeep.doctor(table, fix=fix, by=service.caller(call, table))
     return Reply(
         document={

@@ -171,22 +171,22 @@ class OfTable(InDatabase, frozen=True, kw_only=True):
     table: Annotated[str, in_path("A table by its raw name (orders) or its typed one (orders_OFFLINE).")]
 
     @property
-    def qualified_name(self) -> str:
+    def qualified(self) -> str:
         """The table's name in its database."""
         return qualify(self.table, self.database)
 
     @property
-    def typed_name(self) -> str:
+    def typed(self) -> str:
         """The table's name in its database and with its type, under which it is kept."""
-        return offline_name(self.qualified_name, None)
+        return offline_name(self.qualified, None)
 
 
 class OfTypedTable(OfTable, frozen=True, kw_only=True):
     type: TableType = None
 
     @property
-    def typed_name(self) -> str:
-        return offline_name(self.qualified_name, self.type)
+    def typed(self) -> str:
+        return offline_name(self.qualified, self.type)
 
 
 class OfTypedTablePrecisely(OfTypedTable, frozen=True, kw_only=True):

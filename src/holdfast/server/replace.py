@@ -201,7 +201,7 @@ def start(service: Service, call: Call[StartParameters]) -> Reply:
             "there is nothing to replace and nothing to add", code="NOTHING_TO_REPLACE",
             hint="name segmentsFrom, segmentsTo or both",
         )  # fmt: skip
-    table = parameters.typed_name
+    table = parameters.typed
     started = service.controller.start_replace(
         table,
         StartRequest(
@@ -238,7 +238,7 @@ def start(service: Service, call: Call[StartParameters]) -> Reply:
 
 def end(service: Service, call: Call[EndParameters]) -> Reply:
     body = call.read(EndBody) if call.body.strip() else EndBody()
-    parameters, table = call.parameters, call.parameters.typed_name
+    parameters, table = call.parameters, call.parameters.typed
     run = partial(
         service.controller.end_replace,
         table,
@@ -295,7 +295,7 @@ def end_job(service: Service, call: Call[EndJobParameters]) -> Reply:
 def revert(service: Service, call: Call[RevertParameters]) -> Reply:
     if call.body.strip():
         call.read(RevertBody)
-    parameters, table = call.parameters, call.parameters.typed_name
+    parameters, table = call.parameters, call.parameters.typed
     switched = service.controller.revert_replace(
         table,
         parameters.segment_lineage_entry_id,
@@ -332,7 +332,7 @@ def revert_group(service: Service, call: Call[RevertGroupParameters]) -> Reply:
 
 
 def heartbeat(service: Service, call: Call[HeartbeatParameters]) -> Reply:
-    table = call.parameters.typed_name
+    table = call.parameters.typed
     expires_at_ms = service.controller.heartbeat(
         table,
         call.parameters.segment_lineage_entry_id,
@@ -346,7 +346,7 @@ def validate(service: Service, call: Call[ValidateParameters]) -> Reply:
     if time.monotonic() >= deadline(service, call):
         raise TooLate("all places for queries were taken until the deadline", code="TOO_LATE")
     body = call.read(ValidateBody) if call.body.strip() else ValidateBody()
-    table = call.parameters.typed_name
+    table = call.parameters.typed
     report = service.controller.validate(
         table,
         call.parameters.segment_lineage_entry_id,
@@ -366,7 +366,7 @@ def validate(service: Service, call: Call[ValidateParameters]) -> Reply:
 
 
 def preflight(service: Service, call: Call[PreflightParameters]) -> Reply:
-    table, run = call.parameters.typed_name, call.parameters.run
+    table, run = call.parameters.typed, call.parameters.run
     expected_bytes = call.parameters.expected_bytes
     if expected_bytes < 0:
         raise InvalidRequest(

@@ -102,7 +102,7 @@ def all_crc(service: Service, call: Call[OfTypedTable]) -> Reply:
 
 
 def servers(service: Service, call: Call[OfTypedTable]) -> Reply:
-    table = call.parameters.typed_name
+    table = call.parameters.typed
     service.catalog.table(table)
     view = service.catalog.metastore.read(external_view_path(table))
     found: dict[str, list[str]] = {}
@@ -128,7 +128,7 @@ def download(service: Service, call: Call[SegmentParameters]) -> Reply:
     pieces = (
         _closing(source, _chunks(source))
         if segment.is_opaque
-        else _pack(service, call.parameters.typed_name, segment, source)
+        else _pack(service, call.parameters.typed, segment, source)
     )
     return Reply(chunks=pieces, media_type="application/octet-stream")
 
@@ -139,7 +139,7 @@ def delete_segment(service: Service, call: Call[DeleteSegmentParameters]) -> Rep
 
 def delete_segments(service: Service, call: Call[DeleteSegmentsParameters]) -> Reply:
     named = tuple(name for name in call.parameters.segments if name.strip())
-    names = named or service.controller.views.select(call.parameters.typed_name)
+    names = named or service.controller.views.select(call.parameters.typed)
     return _delete(service, call, names, f"{len(names)} segments deleted")
 
 
@@ -160,7 +160,7 @@ def delete_listed(service: Service, call: Call[DeleteListedParameters]) -> Reply
 def _select(service: Service, parameters: SelectParameters, *, only_seen: bool) -> tuple[str, ...]:
     start_ms, end_ms = parameters.range()
     return service.controller.views.select(
-        parameters.typed_name,
+        parameters.typed,
         start_ms=start_ms,
         end_ms=end_ms,
         exclude_replaced=only_seen,
@@ -174,7 +174,7 @@ def _delete(
     names: tuple[str, ...],
     text: str,
 ) -> Reply:
-    table = call.parameters.typed_name
+    table = call.parameters.typed
     if names:
         service.controller.delete_segments(
             table, names, retention_ms=call.parameters.retention_ms, by=service.caller(call, table)
@@ -183,7 +183,7 @@ def _delete(
 
 
 def _segment(service: Service, call: Call[SegmentParameters]) -> Segment:
-    table, name = call.parameters.typed_name, call.parameters.segment
+    table, name = call.parameters.typed, call.parameters.segment
     found = service.catalog.segment(table, name)
     if found is None:
         service.catalog.table(table)
@@ -192,7 +192,7 @@ def _segment(service: Service, call: Call[SegmentParameters]) -> Segment:
 
 
 def _segments(service: Service, call: Call[OfTypedTable]) -> Mapping[str, Segment]:
-    return service.controller.views.segments(call.parameters.typed_name)
+    return service.controller.views.segments(call.parameters.typed)
 
 
 def _flat(segment: Segment) -> dict[str, Any]:

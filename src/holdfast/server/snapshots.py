@@ -68,14 +68,12 @@ def rollback(service: Service, call: Call[RollbackParameters]) -> Reply:
         raise InvalidRequest(
             "a rollback needs one target", code="PARAMETER_INVALID", hint="give steps, toEntryId or toEpoch"
         )
-    return _switch(service, call, partial(service.controller.rollback, parameters.typed_name, target))
+    return _switch(service, call, partial(service.controller.rollback, parameters.typed, target))
 
 
 def redo(service: Service, call: Call[RedoParameters]) -> Reply:
     parameters = call.parameters
-    return _switch(
-        service, call, partial(service.controller.redo, parameters.typed_name, parameters.entry_id)
-    )
+    return _switch(service, call, partial(service.controller.redo, parameters.typed, parameters.entry_id))
 
 
 def _switch(service: Service, call: Call[SwitchParameters], switch: Callable[..., PublishResult]) -> Reply:
@@ -84,13 +82,13 @@ def _switch(service: Service, call: Call[SwitchParameters], switch: Callable[...
         may_empty=parameters.to_empty,
         brokers_within_ms=brokers_within_ms(parameters.broker_timeout_ms, waits=parameters.wait_for_brokers),
         dry_run=parameters.dry_run,
-        by=service.caller(call, parameters.typed_name),
+        by=service.caller(call, parameters.typed),
     )
     return with_epoch(switched, publish_document(switched, is_dry_run=parameters.dry_run))
 
 
 def snapshots(service: Service, call: Call[OfTypedTable]) -> Reply:
-    table = call.parameters.typed_name
+    table = call.parameters.typed
     found = service.controller.views.snapshots(table)
     details = service.controller.views.segments(table)
     return Reply(
@@ -117,14 +115,14 @@ def snapshots(service: Service, call: Call[OfTypedTable]) -> Reply:
 
 
 def pin(service: Service, call: Call[PinParameters]) -> Reply:
-    parameters, table = call.parameters, call.parameters.typed_name
+    parameters, table = call.parameters, call.parameters.typed
     by = service.caller(call, table)
     kept = service.controller.pin(table, parameters.epoch, until_ms=parameters.until, by=by)
     return Reply(document={"epoch": kept.epoch, "pinnedUntil": kept.pinned_until_ms})
 
 
 def unpin(service: Service, call: Call[UnpinParameters]) -> Reply:
-    table, epoch = call.parameters.typed_name, call.parameters.epoch
+    table, epoch = call.parameters.typed, call.parameters.epoch
     service.controller.unpin(table, epoch, by=service.caller(call, table))
     return Reply(document={"epoch": epoch, "pinnedUntil": None})
 

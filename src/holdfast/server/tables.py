@@ -91,7 +91,7 @@ def list_tables(service: Service, call: Call[ListParameters]) -> Reply:
 
 
 def table_config(service: Service, call: Call[OfTypedTable]) -> Reply:
-    return Reply(document={_OFFLINE: dict(service.catalog.table(call.parameters.typed_name).raw)})
+    return Reply(document={_OFFLINE: dict(service.catalog.table(call.parameters.typed).raw)})
 
 
 def create_table(service: Service, call: Call[InDatabase]) -> Reply:
@@ -104,7 +104,7 @@ def create_table(service: Service, call: Call[InDatabase]) -> Reply:
 
 def update_table(service: Service, call: Call[OfTable]) -> Reply:
     config = _config(call)
-    table = call.parameters.typed_name
+    table = call.parameters.typed
     if parse_table(config).table != table:
         raise InvalidRequest(
             "the name in the body is not the one in the path", table=table, code="NAME_MISMATCH"
@@ -128,7 +128,7 @@ def validate_table(service: Service, call: Call[InDatabase]) -> Reply:
 
 
 def delete_table(service: Service, call: Call[DeleteParameters]) -> Reply:
-    table = call.parameters.typed_name
+    table = call.parameters.typed
     text = f"Tables: [{table}] deleted"
     try:
         service.controller.tables.delete(
@@ -143,7 +143,7 @@ def delete_table(service: Service, call: Call[DeleteParameters]) -> Reply:
 
 
 def table_schema(service: Service, call: Call[OfTable]) -> Reply:
-    return Reply(document=dict(service.catalog.schema_of(call.parameters.typed_name).raw))
+    return Reply(document=dict(service.catalog.schema_of(call.parameters.typed).raw))
 
 
 def list_schemas(service: Service, call: Call[Parameters]) -> Reply:
@@ -151,7 +151,7 @@ def list_schemas(service: Service, call: Call[Parameters]) -> Reply:
 
 
 def show_schema(service: Service, call: Call[SchemaParameters]) -> Reply:
-    return Reply(document=dict(service.catalog.schema(call.parameters.qualified_name).raw))
+    return Reply(document=dict(service.catalog.schema(call.parameters.qualified).raw))
 
 
 def add_schema(service: Service, call: Call[AddSchemaParameters]) -> Reply:
@@ -165,7 +165,7 @@ def add_schema(service: Service, call: Call[AddSchemaParameters]) -> Reply:
 
 
 def update_schema(service: Service, call: Call[UpdateSchemaParameters]) -> Reply:
-    schema, name = _schema(call), call.parameters.qualified_name
+    schema, name = _schema(call), call.parameters.qualified
     if parse_schema(schema).name != name:
         raise InvalidRequest(
             "the name in the body is not the one in the path", schema=name, code="NAME_MISMATCH"
@@ -183,13 +183,13 @@ def validate_schema(service: Service, call: Call[InDatabase]) -> Reply:
 
 
 def delete_schema(service: Service, call: Call[SchemaParameters]) -> Reply:
-    name = call.parameters.qualified_name
+    name = call.parameters.qualified
     service.controller.tables.delete_schema(name, by=service.caller(call, name))
     return Reply(document=status(f"Schema {name} deleted"))
 
 
 def table_size(service: Service, call: Call[SizeParameters]) -> Reply:
-    table = call.parameters.typed_name
+    table = call.parameters.typed
     state = service.controller.views.state(table)
     names = state.segments
     if not call.parameters.include_replaced_segments:
@@ -220,7 +220,7 @@ def table_size(service: Service, call: Call[SizeParameters]) -> Reply:
 
 
 def consistent_push(service: Service, call: Call[ConsistentPushParameters]) -> Reply:
-    table, is_enabled = call.parameters.typed_name, call.parameters.enabled
+    table, is_enabled = call.parameters.typed, call.parameters.enabled
     switched = service.controller.set_consistent_push(
         table, enabled=is_enabled, by=service.caller(call, table)
     )
