@@ -533,6 +533,11 @@ TABLE_OPTIONS: tuple[Option, ...] = (
         meaning="whose clock instants go by; `LOCAL` is the zone of the writers, as in Hudi, where it is"
         " the default ([time zones](reference/interop.md#time-zones))",
     ),
+    _table(
+        "holdfast.export.formats",
+        meaning="other formats to keep the table in, separated by commas: `delta`"
+        " ([other engines](other-engines.md))",
+    ),
     _timestamps(
         "timebased.timestamp.type", "what a partition column of type TIMESTAMP holds", kind=TimestampType,
     ),

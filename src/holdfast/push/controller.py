@@ -30,6 +30,7 @@ from holdfast.push.calls import (
     StartRequest,
     UploadOptions,
 )
+from holdfast.push.ingestion.rules import check_config
 from holdfast.push.replacement.checks import (
     check_lease,
     check_not_emptied,
@@ -153,6 +154,18 @@ class Controller:
             self._save_flag(table, enabled=True, by=by)
             return None
         return self._switch_off(table, by=by)
+
+    def update_table(self, config: Mapping[str, Any], *, by: Caller) -> PushTable:
+        """Change the configuration of a table.
+
+        If consistent push is no longer asked for, segments get lasting names
+        first, or the next plain push would add its rows to theirs.
+        """
+        wanted = parse_table(config)
+        check_config(config)
+        if self._catalog.table(wanted.table).consistent_push and not wanted.consistent_push:
+            self.set_consistent_push(wanted.table, enabled=False, by=by)
+        return self.tables.update(config, by=by)
 
     # The protocol
 

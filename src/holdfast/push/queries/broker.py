@@ -39,7 +39,7 @@ class Principal(Protocol):
 class BrokerSettings:
     default_limit: int = DEFAULT_LIMIT
     max_rows: int = 100_000
-    """The greatest LIMIT that is accepted."""
+    """The most rows of an answer, whatever LIMIT allows."""
     max_timeout_ms: int = 600_000
     max_answer_bytes: int = 256 << 20
     """What one answer may take in this process."""
@@ -159,7 +159,6 @@ class Broker:
                 statement.sql,
                 tuple((name, snapshot.columns) for name in names if name.lower() == "snapshot"),
                 null_handling=True,
-                max_rows=self._settings.max_rows,
                 default_limit=DEFAULT_LIMIT,
                 deadline_s=deadline_s,
             )
@@ -295,7 +294,6 @@ class Broker:
             statement.sql,
             tuple((name, snapshot.columns) for name, snapshot in snapshots.items()),
             null_handling=statement.options.null_handling,
-            max_rows=self._settings.max_rows,
             default_limit=self._settings.default_limit,
             deadline_s=deadline_s,
         )

@@ -64,19 +64,11 @@ def translate(
     tables: Mapping[str, Sequence[Column]],
     *,
     null_handling: bool,
-    max_rows: int,
     default_limit: int = DEFAULT_LIMIT,
 ) -> Translation:
     """DuckDB's statement for a tree. `tables` holds the columns by the name that the tree uses."""
     work = _Translator(tables, null_handling=null_handling)
     limit = _limit(tree) or default_limit
-    if limit > max_rows:
-        raise QueryFailed(
-            QueryError.QUERY_VALIDATION,
-            "the limit exceeds what this broker returns",
-            limit=limit,
-            most=max_rows,
-        )
     query = work.query(tree, Scope())
     bounded = query.sql if _has_limit(tree) else f"{query.sql} LIMIT {default_limit}"
     return Translation(sql=bounded, outputs=query.outputs, views=work.views, limit=limit)

@@ -64,11 +64,13 @@ def clean(table: OpenTable, settings: WriteSettings, *, progress: Progress = no_
     Holdfast cannot write to, such as one without meta columns, what dead writers
     left is for the program that wrote it.
     """
+    table.settings.refuse_if_read_only()
     return _recover_and_clean(table, settings, progress)
 
 
 def plan_clean(table: OpenTable, settings: WriteSettings) -> CleanPlan:
     """What `clean` would delete, exactly, and why; what it would leave. Changes nothing."""
+    table.settings.refuse_if_read_only()
     plan = explain_clean(table, settings.clean)
     rehearsed = rehearse(table, lambda rehearsal: clean(rehearsal, settings))
     going = frozenset(rehearsed.vanishing)

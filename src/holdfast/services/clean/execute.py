@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.errors import TableDamaged
+from holdfast.exports.follow import follow
 from holdfast.format.cleans import (
     CleanedPartition,
     CleanMetadata,
@@ -87,6 +88,8 @@ def carry_out(
         return None
     paths = _check_paths(plan, clean)
     metadata_table = drop_metadata_table(table) if paths else ()
+    if paths:
+        follow(table)
     deletion = _delete(table, paths, parallelism, progress)
     gone = frozenset(p for p in plan.partitions_to_delete if _remove_partition(table, p, clean))
     took_ms = table.clock.monotonic_ms() - began_ms

@@ -135,6 +135,7 @@ def undo_repair(table: OpenTable, quarantine: str) -> tuple[str, ...]:
     place of one that was moved. A crash at any point leaves a quarantine that
     the next call empties.
     """
+    table.settings.refuse_if_read_only()
     store, paths = table.store, files_in_quarantine(table, quarantine)
     blocked = [
         path

@@ -20,6 +20,7 @@ from holdfast.concurrency.locks.open import lock_in_use
 from holdfast.config.choices import FailedWritesPolicy
 from holdfast.config.write import HEARTBEAT_TIMEOUT_MS
 from holdfast.errors import StorageUnavailable, TableDamaged, WriterActive
+from holdfast.exports.follow import move_before_deletion
 from holdfast.format.ledger_entries import EntryKind, Revoked
 from holdfast.format.malformed import report_damage
 from holdfast.format.restores import RestoreMetadata, encode_restore_metadata, encode_restore_plan
@@ -138,6 +139,7 @@ def _carry_out(
     _announce(table, restoring, [*(write for write, _ in doomed), *(write for write, _ in archived)])
     drop_metadata_table(table)
     load_published_timeline(table, table.ledger.read())
+    move_before_deletion(table)
     try:
         taken_back = [_take_back(table, write, aborted) for write, aborted in doomed]
     except TableDamaged:

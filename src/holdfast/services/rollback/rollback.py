@@ -20,6 +20,7 @@ from holdfast.concurrency.locks.open import lock_in_use
 from holdfast.config.choices import FailedWritesPolicy, TableType
 from holdfast.config.write import HEARTBEAT_TIMEOUT_MS
 from holdfast.errors import StorageUnavailable, TableDamaged
+from holdfast.exports.follow import follow, move_before_deletion
 from holdfast.format.ledger_entries import EntryKind
 from holdfast.format.properties import is_sealed
 from holdfast.format.rollbacks import RollbackPlan, encode_rollback_metadata, encode_rollback_plan
@@ -87,7 +88,9 @@ def recover_on_request(
     """Recover for somebody who asked for nothing else. `OutcomeUnknown` if only a part was done."""
     known = table.ledger.read().aborted
     try:
-        return recover(table, policy=policy, only=only)
+        recovery = recover(table, policy=policy, only=only)
+        follow(table)
+        return recovery
     except StorageUnavailable:
         fenced = sorted(table.ledger.known.aborted.keys() - known.keys())
         if not fenced:
@@ -263,6 +266,7 @@ def _execute(table: OpenTable, write: FailedWrite, aborted: Aborted, doomed: Doo
     completed = instant_file(write.time, write.action, State.COMPLETED)
     if aborted.revoked_by is not None:
         withdraw(table, write.time, write.action)
+        move_before_deletion(table)
     elif table.store.stat(completed) is not None:
         raise TableDamaged("an instant is completed although it was aborted", file=completed)
     # The inflight file goes first. A task that finishes a file looks for it afterwards and
