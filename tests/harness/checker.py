@@ -14,6 +14,8 @@ from msgspec import UNSET
 
 from harness.faults import RememberingStore
 from harness.world import Row, row_list
+from holdfast.exports.follow import FORMATS
+from holdfast.exports.manage import exports
 from holdfast.files.partition_column import partition_column
 from holdfast.format.cleans import decode_clean_plan
 from holdfast.format.commits import NO_PREVIOUS_COMMIT, decode_commit, decode_extra_metadata
@@ -29,7 +31,9 @@ from holdfast.model.names import (
     ARCHIVED_UNDONE,
     CHECKPOINT_FOLDER,
     CLOCK_FILE,
+    DELTA_FOLDER,
     FIELD_IDS_RECORD,
+    ICEBERG_FOLDER,
     LEASE_FOLDER,
     LEDGER_FLOOR,
     LEDGER_FOLDER,
@@ -163,6 +167,23 @@ def check_at_any_time(table: OpenTable) -> None:
     _check_in_place(table)
     _check_field_ids(table, timeline)
     _check_birth(table, state)
+    _check_exported_files(table)
+
+
+def _check_exported_files(table: OpenTable) -> None:
+    """No reader of another format meets a file that is not there."""
+    for form in table.settings.export_formats:
+        state = FORMATS[form].read(table.store)
+        for path in [] if state is None else state.paths():
+            if table.store.stat(path) is None:
+                raise Violation(f"I27: the export to {form} names {path}, which is gone")
+
+
+def check_exports_followed(table: OpenTable) -> None:
+    """Every export shows what the timeline shows."""
+    behind = [one for one in exports(table) if one.lag]
+    if behind:
+        raise Violation(f"I27: exports that did not follow: {behind}")
 
 
 def _check_birth(table: OpenTable, state: LedgerState) -> None:
@@ -309,6 +330,7 @@ def check_at_rest(table: OpenTable) -> None:
     orphans = set(table.store.paths("")) - _referenced(table)
     if orphans:
         raise Violation(f"I2: nothing refers to {sorted(orphans)}")
+    check_exports_followed(table)
     if table.store.leftovers():
         raise Violation(f"I2: left over: {table.store.leftovers()}")
 
@@ -360,6 +382,7 @@ def _referenced(table: OpenTable) -> set[str]:
     known |= {*store.paths(LEASE_FOLDER), *store.paths(SOURCES_FOLDER), *store.paths(ABORTED_FOLDER)}
     # What a killed probe of the storage left is removed by the next one that succeeds.
     known |= {*store.paths(STORAGE_FOLDER), *store.paths(PROBE_FOLDER)}
+    known |= {*store.paths(DELTA_FOLDER), *store.paths(ICEBERG_FOLDER)}
     known |= {
         LEDGER_FLOOR,
         ARCHIVED_IN_PLACE,

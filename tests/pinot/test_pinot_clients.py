@@ -47,8 +47,8 @@ def run(request, client, tmp_path_factory):
     def run(*arguments):
         ran = subprocess.run(
             [
-                "java", "--add-opens=java.base/java.nio=ALL-UNNAMED", "-cp", f"{classes}:{jars}", "PinotClients",
-                arguments[0], client.running.controller_url, *arguments[1:],
+                "java", "--add-opens=java.base/java.nio=ALL-UNNAMED", "-cp", f"{classes}:{jars}",
+                "PinotClients", arguments[0], client.running.controller_url, *arguments[1:],
             ],
             capture_output=True, text=True, timeout=120,
         )  # fmt: skip

@@ -19,6 +19,8 @@ from holdfast.server.table_names import TYPES, offline_name, parse_type, qualify
 
 Given = TypeVar("Given", bound="Parameters")
 
+WAIT_MAX_MS = 3_600_000
+_BROKERS_WITHIN_MS = 60_000
 _KINDS: Mapping[type, str] = {str: "string", bool: "boolean", int: "integer"}
 
 
@@ -189,3 +191,13 @@ class OfTypedTable(OfTable, frozen=True, kw_only=True):
 
 class OfTypedTablePrecisely(OfTypedTable, frozen=True, kw_only=True):
     precise: Precise = None
+
+
+def wait_ms(given_ms: int | None, default_ms: int) -> int:
+    """How long a call waits for what happens elsewhere."""
+    return default_ms if given_ms is None else max(0, min(given_ms, WAIT_MAX_MS))
+
+
+def brokers_within_ms(given_ms: int | None, *, waits: bool) -> int:
+    """0: the call does not wait for them."""
+    return wait_ms(given_ms, _BROKERS_WITHIN_MS) if waits else 0

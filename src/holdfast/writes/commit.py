@@ -12,6 +12,7 @@ from holdfast.concurrency.locks.lock import Hold, Lock
 from holdfast.config.choices import Operation
 from holdfast.config.write import WriteSettings
 from holdfast.errors import HoldfastError, Refused, StorageUnavailable, WriteConflict
+from holdfast.exports.follow import follow
 from holdfast.format.commits import (
     IN_PLACE,
     WRITE_APPLICATION,
@@ -208,6 +209,7 @@ def tidy(
         lambda: _delete_markers(table, instant, stats),
         lambda: table.store.delete(heartbeat_path(instant)),
         lambda: checkpoint_if_due(table, decided),
+        lambda: follow(table),
         services.finish_clean,
         services.finish_archive,
     )
