@@ -18,14 +18,19 @@ public class PinotClients {
   public static void main(String[] arguments) throws Exception {
     URI controller = new URI(arguments[1]);
     String table = arguments[2];
-    switch (arguments[0]) {
-      case "add" -> add(controller, table);
-      case "push" -> push(controller, table, new File(arguments[3]));
-      case "client" -> askClient(controller, table, arguments[3]);
-      case "jdbc" -> askDriver(controller, arguments[3]);
-      default -> throw new IllegalArgumentException(arguments[0]);
+    try {
+      switch (arguments[0]) {
+        case "add" -> add(controller, table);
+        case "push" -> push(controller, table, new File(arguments[3]));
+        case "client" -> askClient(controller, table, arguments[3]);
+        case "jdbc" -> askDriver(controller, arguments[3]);
+        default -> throw new IllegalArgumentException(arguments[0]);
+      }
+    } catch (Throwable error) {
+      error.printStackTrace();
+      System.exit(1);
     }
-    System.exit(0);  // The clients leave threads behind.
+    System.exit(0);  // The clients leave threads behind, which would keep the program.
   }
 
   /** As `pinot-admin AddTable` does: schema and table in one document. */
