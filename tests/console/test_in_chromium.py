@@ -7,7 +7,7 @@ import pytest
 
 import holdfast
 from harness.chromium import CHROMIUM, Watched, chromium
-from harness.console_world import USERS, make_trips, push_orders, rows, serving_console
+from harness.console_world import USERS, console_alone, make_trips, push_orders, rows, serving_console
 from harness.guides import ROOT
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="HOLDFAST_CHROMIUM names no Chromium")
@@ -32,7 +32,7 @@ PAGES = {
     "pushes": "/console/table/{served}/pushes",
     "push-plan": "/console/table/{served}/takeback?act=redo&to={entry}",
     "query": "/console/table/trips/query?sql=SELECT city, sum(fare) AS fares FROM trips GROUP BY 1",
-    "compare": "/console/table/trips/compare?before={first}",
+    "compare": "/console/table/trips/compare?before=latest-savepoint",
     "care": "/console/table/trips/care",
     "care-served": "/console/table/{served}/care",
     "login": "/console/login",
@@ -56,7 +56,7 @@ def world(tmp_path_factory):
         lake = push_orders(folder, running)
         commits = [one.time for one in table.timeline() if one.action == "commit"]
         yield running.controller_url, {
-            "newest": commits[-1], "first": commits[0], "served": lake.served.name, "entry": lake.entries[2],
+            "newest": commits[-1], "served": lake.served.name, "entry": lake.entries[2],
         }  # fmt: skip
 
 
@@ -209,7 +209,7 @@ def test_scripts_that_are_stored_do_not_run(browser, tmp_path):
         f"timeline?instant={evil}", f"takeback?act=restore&to={evil}",
     )  # fmt: skip
     with (
-        serving_console(tmp_path, {"t": str(tmp_path / "t")}) as running,
+        console_alone({"t": str(tmp_path / "t")}) as running,
         Watched(browser, running.controller_url) as watched,
     ):
         for page in pages:

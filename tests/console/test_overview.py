@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from console.conftest import Browser
-from harness.console_world import rows, serving_console
+from harness.console_world import console_alone, rows
 from harness.guides import ROOT
 from holdfast.timeline.timeline import load_timeline
 
@@ -124,7 +124,7 @@ def test_a_writer_that_is_killed_is_seen_within_two_seconds(tmp_path):
     table.insert(rows(0, 3))
     code = _WRITER.format(tests=str(ROOT / "tests"), path=str(tmp_path / "t"))
     seen, stopped = [], threading.Event()
-    with serving_console(tmp_path, {"t": str(tmp_path / "t")}) as running:
+    with console_alone({"t": str(tmp_path / "t")}) as running:
         browser = Browser(running.controller_url)
 
         def watch():
@@ -178,7 +178,7 @@ def test_ten_thousand_instants_take_less_than_a_second(tmp_path):
         (folder / f"{time_}.inflight").touch()
     assert len(load_timeline(holdfast.open_table(str(tmp_path / "t"))._opened.store).instants) >= 10_000
 
-    with serving_console(tmp_path, {"t": str(tmp_path / "t")}) as running:
+    with console_alone({"t": str(tmp_path / "t")}) as running:
         browser = Browser(running.controller_url)
         page = browser.json("/console/table/t/timeline")
         for path in ("/console/table/t/timeline", page["zoom"]["all"]):

@@ -8,7 +8,7 @@ import pytest
 
 import holdfast
 from console.conftest import Browser
-from harness.console_world import rows, serving_console
+from harness.console_world import console_alone, rows
 from holdfast.cli.console import name_tables
 from holdfast.config.server import parse_settings
 from holdfast.config.write import WriteSettings
@@ -51,7 +51,7 @@ def test_a_clean_deletes_what_its_plan_named(tmp_path):
     table = holdfast.create_table(str(tmp_path / "t"), name="t", record_key="id", ordering="ts")
     for number in range(4):
         table.upsert(rows(0, 5, note=str(number)))
-    with serving_console(tmp_path, {"t": str(tmp_path / "t")}) as running:
+    with console_alone({"t": str(tmp_path / "t")}) as running:
         browser = Browser(running.controller_url)
         plan = browser.json("/console/table/t/clean?retain=1")
         task = browser.act("/console/table/t/clean?retain=1", "t")
@@ -159,7 +159,7 @@ def test_care_finds_what_verify_finds_and_repairs_it(tmp_path):
     instant = base.name.rsplit("_", 1)[1].removesuffix(".parquet")
     orphan = base.with_name(base.name.replace(instant, f"{int(instant[:4]) - 1}{instant[4:]}"))
     orphan.write_bytes(base.read_bytes())
-    with serving_console(tmp_path, {"t": str(tmp_path / "t")}) as running:
+    with console_alone({"t": str(tmp_path / "t")}) as running:
         browser = Browser(running.controller_url)
         found = browser.json("/console/table/t/care")["lake"]
         stored = browser.json("/console/table/t/storage")
@@ -184,7 +184,7 @@ def test_what_is_stored_never_runs(tmp_path):
     table.savepoint(user=EVIL, comment=EVIL)
     table.insert(rows_.slice(0, 1))
     instant = table.timeline()[-1].time
-    with serving_console(tmp_path, {"t": str(tmp_path / "t")}) as running:
+    with console_alone({"t": str(tmp_path / "t")}) as running:
         browser = Browser(running.controller_url)
         saved = table.savepoints()[0].instant
         for page in (

@@ -4,7 +4,7 @@ import pytest
 
 import holdfast
 from console.conftest import Browser
-from harness.console_world import USERS, make_trips, push_orders, rows, serving_console
+from harness.console_world import console_alone, make_trips, push_orders, rows, serving_console
 
 PLAN = "/console/table/trips/takeback?act={}"
 
@@ -12,8 +12,8 @@ PLAN = "/console/table/trips/takeback?act={}"
 @pytest.fixture
 def world(tmp_path):
     table = make_trips(tmp_path)
-    with serving_console(tmp_path, {"trips": str(tmp_path / "trips")}, users=USERS) as running:
-        yield Browser(running.controller_url, "operator"), table, running
+    with console_alone({"trips": str(tmp_path / "trips")}) as running:
+        yield Browser(running.controller_url), table
 
 
 def _commits(table):
@@ -25,7 +25,7 @@ def _keys(table):
 
 
 def test_an_undo_is_planned_confirmed_done_and_proven(world):
-    browser, table, _ = world
+    browser, table = world
     before = _commits(table)
     plan = browser.json(PLAN.format("undo"))["plan"]
 
@@ -43,7 +43,7 @@ def test_an_undo_is_planned_confirmed_done_and_proven(world):
 
 
 def test_a_plan_says_what_a_restore_does_before_it_does_it(world):
-    browser, table, _ = world
+    browser, table = world
     saved = table.savepoints()[0].instant
     old = set(table.to_arrow(as_of=saved, columns=["id"])["id"].to_pylist())
     path = PLAN.format(f"restore&to={saved}")
@@ -65,7 +65,7 @@ def test_a_restore_names_the_partitions_that_become_empty(tmp_path):
     )
     first = table.insert(rows(0, 3, cities=("oslo",))).instant
     table.insert(rows(9, 3, cities=("bergen",)))
-    with serving_console(tmp_path, {"t": str(tmp_path / "t")}) as running:
+    with console_alone({"t": str(tmp_path / "t")}) as running:
         browser = Browser(running.controller_url)
         plan = browser.json(f"/console/table/t/takeback?act=restore&to={first}")["plan"]
 
@@ -73,7 +73,7 @@ def test_a_restore_names_the_partitions_that_become_empty(tmp_path):
 
 
 def test_the_name_must_be_typed(world):
-    browser, table, _ = world
+    browser, table = world
     before = table.timeline()
 
     for word in ("", "trip", "TRIPS", "orders"):
@@ -84,7 +84,7 @@ def test_the_name_must_be_typed(world):
 
 
 def test_a_plan_that_the_table_has_outgrown_is_shown_anew(world):
-    browser, table, _ = world
+    browser, table = world
     fields = browser.fields(PLAN.format("undo"))
     added = table.insert(rows(500, 3)).instant
 
@@ -103,7 +103,7 @@ _LOOKS = (
 
 
 def test_looking_changes_nothing(world):
-    browser, table, _ = world
+    browser, table = world
     before = {path: path.stat().st_mtime_ns for path in sorted(_files(table))}
 
     for page in _LOOKS:
@@ -118,20 +118,22 @@ def _files(table):
     return [path for path in Path(table.path).rglob("*") if path.is_file()]
 
 
-def test_a_reader_sees_the_plan_and_cannot_confirm_it(world):
-    _, table, running = world
-    reader = Browser(running.controller_url, "reader")
-    text = reader.get(PLAN.format("undo")).text
+def test_a_reader_sees_the_plan_and_cannot_confirm_it(tmp_path):
+    table = make_trips(tmp_path)
+    with console_alone({"trips": table.path}, is_read_only=True) as running:
+        reader = Browser(running.controller_url)
+        text = reader.get(PLAN.format("undo")).text
+        token = reader.http.cookies["holdfast"]
+        answer = reader.post("/console/table/trips/takeback", token=token, act="undo", confirm="trips")
 
     assert "needs the role" in text
     assert "to confirm" not in text
-    answer = reader.post("/console/table/trips/takeback", act="undo", to="", confirm="trips", digest="x")
     assert answer.status_code == 403
     assert len(_commits(table)) == 7
 
 
 def test_what_stands_in_the_way_is_said(world):
-    browser, table, _ = world
+    browser, table = world
     answer = browser.get(PLAN.format(f"rollback&to={_commits(table)[1]}"))
 
     assert answer.status_code == 409

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,7 +11,8 @@ import holdfast
 from harness.lake_pushes import PushedLake
 from holdfast.config.catalog import Catalog
 from holdfast.config.server import Limits, Listener, Role, ServerSettings, User
-from holdfast.console.run import console_in_front
+from holdfast.console.run import console_in_front, lake_site
+from holdfast.console.run import serving_console as serve_alone
 from holdfast.server.run import Running, serving
 from holdfast.server.secrets import hash_secret
 
@@ -87,3 +89,15 @@ def push_orders(folder: Path, running: Running) -> PushedLake:
     assert answer.status_code == 200, answer.text
     lake.commit()
     return lake
+
+
+@dataclass(frozen=True)
+class Alone:
+    controller_url: str
+
+
+@contextmanager
+def console_alone(tables: Mapping[str, str], *, is_read_only: bool = False) -> Iterator[Alone]:
+    """The console as `holdfast console` starts it: no push service, no users."""
+    with serve_alone(lake_site(tables, is_read_only=is_read_only), port=0) as url:
+        yield Alone(url)

@@ -248,7 +248,6 @@ def _box(one: Mapping[str, Any], x: float, y: float, wide: float, high: float) -
             f'<line class="strike" x1="{x + 6:.1f}" y1="{y + 15}" x2="{x + wide - 6:.1f}" y2="{y + 15}"/>'
         )
     if one.get("href"):
-        label = f"{name}, {one['detail']}"
-        opening = f'href="{escape(one["href"])}" aria-label="{escape(label)}"'
-        return f'<a class="box {escape(one["state"])}" {opening}>{inside}</a>'
+        # Its name is what stands in it.
+        return f'<a class="box {escape(one["state"])}" href="{escape(one["href"])}">{inside}</a>'
     return f'<g class="box {escape(one["state"])}">{inside}</g>'

@@ -16,11 +16,15 @@ from holdfast.errors import InvalidRequest
 from holdfast.read.batches import select
 from holdfast.read.dataset import TableDataset
 from holdfast.read.snapshot import snapshot
+from holdfast.server.errors import TooMany
 from holdfast.table.opened import OpenTable
 
 ROWS_MAX = 1000
 DOWNLOAD_ROWS_MAX = 100_000
 _SECONDS = 20
+_WAIT_SECONDS = 5
+_RUNNING = threading.BoundedSemaphore(2)
+"""Each may take its memory in this process, so only few run at a time."""
 _SETTINGS = (
     "SET memory_limit = '512MB'",
     "SET threads = 2",
@@ -46,7 +50,7 @@ def run_query(table: OpenTable, sql: str, *, name: str, as_of: str | None, most:
     found = snapshot(table, as_of=as_of or None)
     if found.schema is None:
         raise InvalidRequest("the table has no columns yet", table=name)
-    with _connection() as connection:
+    with one_of_few(), _connection() as connection:
         connection.register(name, TableDataset(select(table.store, found)))
         for setting in _SETTINGS:
             connection.execute(setting)
@@ -63,6 +67,17 @@ def run_query(table: OpenTable, sql: str, *, name: str, as_of: str | None, most:
         except (duckdb.Error, RuntimeError) as error:
             raise InvalidRequest("the query cannot be run", cause=str(error)) from error
     return Rows(columns, tuple(map(tuple, rows[:most])), len(rows) > most)
+
+
+@contextmanager
+def one_of_few() -> Iterator[None]:
+    """A place for work that takes memory. `TooMany` if others have them all for some time."""
+    if not _RUNNING.acquire(timeout=_WAIT_SECONDS):
+        raise TooMany("too many queries of lake tables at a time", code="TOO_MANY_AT_ONCE")
+    try:
+        yield
+    finally:
+        _RUNNING.release()
 
 
 def _check(connection: duckdb.DuckDBPyConnection, sql: str) -> None:

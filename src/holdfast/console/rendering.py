@@ -13,6 +13,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from holdfast.model.instant import InstantTime
 from holdfast.services.documents import Bytes, Facts, Line, Rows, Warned, iso
 
+_CELL_MAX = 2000
+
 
 @cache
 def environment() -> Environment:
@@ -85,7 +87,8 @@ def cell_text(value: object) -> str:
             return f"{value:,.6g}"
         case bytes():
             return value.hex()
-    return str(value)
+    text = str(value)
+    return text if len(text) <= _CELL_MAX else f"{text[:_CELL_MAX]}…"
 
 
 def moment_text(value: dt.datetime | int | None) -> str:

@@ -1,6 +1,6 @@
 """Pushes: the lineage of a served table, its gates, its snapshots, and what retention does next."""
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from holdfast.console.pages.overview import open_push
@@ -27,10 +27,7 @@ def pushes(site: Site, visit: Visit) -> Answer:
     service = site.service()
     state = service.controller.views.state(table)
     now_ms = site.clock.now_ms()
-    # A visitor who may only look is no operator in the eyes of the rules; a dry run changes nothing.
-    planned = service.controller.upkeep.run_retention(
-        table, dry_run=True, by=replace(site.caller(visit), actor=visit.principal.name)
-    )
+    planned = service.controller.upkeep.run_retention(table, dry_run=True, by=site.caller(visit))
     values = {
         "typed": table,
         "epoch": state.push.epoch,

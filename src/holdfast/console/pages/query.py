@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 from markupsafe import Markup
 
 from holdfast.console.charts import draw_bars
-from holdfast.console.lake_queries import DOWNLOAD_ROWS_MAX, ROWS_MAX, Rows, run_query
+from holdfast.console.lake_queries import DOWNLOAD_ROWS_MAX, ROWS_MAX, Rows, one_of_few, run_query
 from holdfast.console.rendering import cell_text
 from holdfast.console.site import Site
 from holdfast.console.visits import Answer, File, Page, View, Visit
@@ -77,7 +77,8 @@ def compare(site: Site, visit: Visit) -> Answer:
                 commit_at(table, timeline, commit_of_savepoint(table, each)).time if each else None
                 for each in (first, second)
             ]
-            compared = compare_snapshots(table, times[0], times[1], sample=20)
+            with one_of_few():
+                compared = compare_snapshots(table, times[0], times[1], sample=20)
         except HoldfastError as error:
             failure, status = public_text(error), status_of(error, is_precise=True)
     values: dict[str, Any] = {

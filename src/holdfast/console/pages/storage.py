@@ -74,10 +74,7 @@ def storage(site: Site, visit: Visit) -> Answer:
         "may": visit.may(Role.OPERATE),
         "command": _command(table, retained),
     }
-    shares = [
-        (one["kind"], f"{one['about']}: {Bytes(one['size_bytes'])}", one["size_bytes"])
-        for one in values["kinds"]
-    ]
+    shares = [(kind, f"{KINDS[kind]}: {Bytes(size)}", size) for kind, (size, _) in sizes.items()]
     bars = draw_bars(
         [str(one.commits_retained) for one in plan.forecast],
         [float(one.size_bytes) for one in plan.forecast],
