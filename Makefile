@@ -56,7 +56,7 @@ test-fuzz: preflight $(READY)
 
 # Everything there is, but every schedule (`explore`), the long runs of chance (`chaos`, `push-chaos`) and the
 # benchmarks: every PySpark of the matrix, ZooKeeper, Avro and Apache Hudi as peers, too.
-test-all: lint test-whole test-deep test-faults test-damage test-fuzz test-matrix test-zookeeper test-avro interop hudi-options
+test-all: lint test-whole test-deep test-faults test-damage test-fuzz test-matrix test-zookeeper test-avro test-console interop hudi-options
 
 # Every schedule with one switch, too; about half an hour.
 explore: preflight $(READY)

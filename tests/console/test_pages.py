@@ -2,6 +2,7 @@
 
 import csv
 import io
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
@@ -13,6 +14,7 @@ from holdfast.cli.console import name_tables
 from holdfast.config.server import parse_settings
 from holdfast.config.write import WriteSettings
 from holdfast.errors import InvalidOption
+from holdfast.model.instant import just_after
 from holdfast.services.clean.plan import explain_clean
 from holdfast.table.opened import open_at
 
@@ -95,7 +97,7 @@ def test_a_query_sees_the_snapshot_that_was_picked(browser, trips):
 
 def test_an_answer_can_be_had_as_csv(browser):
     sql = "SELECT id, note, '=1+1' AS formula FROM trips ORDER BY id LIMIT 3"
-    answer = browser.get(f"/console/table/trips/query?format=csv&sql={sql}")
+    answer = browser.http.get("/console/table/trips/query", params={"format": "csv", "sql": sql})
 
     table = list(csv.reader(io.StringIO(answer.text)))
     assert answer.headers["content-type"].startswith("text/csv")
@@ -154,10 +156,11 @@ def test_two_snapshots_are_compared(browser, trips):
 
 def test_care_finds_what_verify_finds_and_repairs_it(tmp_path):
     table = holdfast.create_table(str(tmp_path / "t"), name="t", record_key="id", ordering="ts")
-    table.insert(rows(0, 3))
+    instant = table.insert(rows(0, 3)).instant
     base = next((tmp_path / "t").glob("*.parquet"))
-    instant = base.name.rsplit("_", 1)[1].removesuffix(".parquet")
-    orphan = base.with_name(base.name.replace(instant, f"{int(instant[:4]) - 1}{instant[4:]}"))
+    table.insert(rows(3, 3))
+    between = just_after(instant)
+    orphan = base.with_name(f"{uuid4()}-0_0-0-0_{between}.parquet")
     orphan.write_bytes(base.read_bytes())
     with console_alone({"t": str(tmp_path / "t")}) as running:
         browser = Browser(running.controller_url)

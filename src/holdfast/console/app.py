@@ -138,7 +138,10 @@ class _Guard:
         except ClientDisconnect:
             response = Response(status_code=400)
         except Exception:  # the outermost handler of the console
-            log.exception("console.failed", extra={"page": page.name, "request_id": request_id})
+            table = request.path_params.get("table", "")
+            log.exception(
+                "console.failed", extra={"page": page.name, "table": table, "request_id": request_id}
+            )
             response = self._page_of_error(request, who, internal_body(request_id=request_id), 500)
         response.headers.update({name: _HEADERS[name] for name in _HEADERS if name not in response.headers})
         response.headers["X-Request-Id"] = request_id
@@ -255,7 +258,10 @@ class _Guard:
     def _refusal(self, request: Request, who: _Who | None, error: HoldfastError, request_id: str) -> Response:
         status = status_of(error, is_precise=True)
         if status >= 500:
-            log.warning("console.refused", extra={"request_id": request_id, "cause": str(error)})
+            table = request.path_params.get("table", "")
+            log.warning(
+                "console.refused", extra={"table": table, "request_id": request_id, "cause": str(error)}
+            )
         is_page = request.method == "GET" and not _wants_json(request)
         if isinstance(error, LoginRequired) and is_page and error.facts.get("code") == "LOGIN_REQUIRED":
             here = request.url.path + (f"?{request.url.query}" if request.url.query else "")

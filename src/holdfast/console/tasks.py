@@ -103,11 +103,11 @@ class Tasks:
             notes = getattr(error, "__notes__", [])
             task.error = "; ".join([public_text(error), *notes])
             state = TaskState.FAILED
-            log.warning("console.failed", extra={"task": task.id, "what": task.what, "cause": str(error)})
+            log.warning("console.failed", extra={"task": task.id, "table": task.table, "cause": str(error)})
         except Exception:  # the outermost frame of this thread
             task.error = "internal error; the log tells more under the task's id"
             state = TaskState.FAILED
-            log.exception("console.failed", extra={"task": task.id, "what": task.what})
+            log.exception("console.failed", extra={"task": task.id, "table": task.table})
         task.took_ms = self._clock.monotonic_ms() - task.began_ms
         task.state = state
         log.info(
