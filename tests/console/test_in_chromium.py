@@ -92,8 +92,7 @@ def test_a_page_is_read_without_javascript(browser, world, name):
 def own(tmp_path):
     """Tables to change, in a service with users."""
     table = make_trips(tmp_path)
-    tables = {"trips": str(tmp_path / "trips"), "orders": str(tmp_path / "orders")}
-    with serving_console(tmp_path, tables, users=USERS) as running:
+    with console_alone({"trips": table.path}, users=USERS) as running:
         yield running.controller_url, table
 
 

@@ -97,7 +97,7 @@ class Alone:
 
 
 @contextmanager
-def console_alone(tables: Mapping[str, str], *, is_read_only: bool = False) -> Iterator[Alone]:
-    """The console as `holdfast console` starts it: no push service, no users."""
-    with serve_alone(lake_site(tables, is_read_only=is_read_only), port=0) as url:
+def console_alone(tables: Mapping[str, str], **more) -> Iterator[Alone]:
+    """The console as `holdfast console` starts it: no push service, and no users unless some are given."""
+    with serve_alone(lake_site(tables, **more), port=0) as url:
         yield Alone(url)

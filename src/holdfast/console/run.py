@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from starlette.types import ASGIApp
 
 from holdfast.clock import Clock, SystemClock
-from holdfast.config.server import Listener, ServerSettings
+from holdfast.config.server import Listener, ServerSettings, User
 from holdfast.console.app import WithConsole, build_console
 from holdfast.console.sessions import Sessions
 from holdfast.console.site import Site
@@ -35,10 +35,16 @@ def console_in_front(service: Service, controller: ASGIApp) -> ASGIApp:
     return WithConsole(build_console(site), controller)
 
 
-def lake_site(tables: Mapping[str, str], *, clock: Clock | None = None, is_read_only: bool = False) -> Site:
-    """A site of lake tables alone, for whoever reaches the loopback address."""
+def lake_site(
+    tables: Mapping[str, str],
+    *,
+    clock: Clock | None = None,
+    is_read_only: bool = False,
+    users: Sequence[User] = (),
+) -> Site:
+    """A site of lake tables alone; without users, for whoever reaches the loopback address."""
     clock = SystemClock() if clock is None else clock
-    settings = ServerSettings()
+    settings = ServerSettings(users=tuple(users))
     return Site(
         clock=clock,
         users=Authenticator(settings, clock),

@@ -56,7 +56,7 @@ class Site:
         """The lake tables that a visitor may see."""
         return [name for name in self.tables if principal.may_read(name)]
 
-    def served_tables(self, principal: Principal) -> list[str]:
+    def push_tables(self, principal: Principal) -> list[str]:
         """The tables of the push service that a visitor may see, by their typed names."""
         if self.push is None:
             return []
@@ -69,7 +69,7 @@ class Site:
             raise TableNotFound("no push service runs here")
         return self.push
 
-    def served(self, name: str) -> str:
+    def push_table(self, name: str) -> str:
         """The typed name of a served table. `TableNotFound` if there is none."""
         if self.push is not None:
             typed = next((one for one in self.push.controller.views.tables() if raw_name(one) == name), None)

@@ -256,7 +256,7 @@ def _plan_redo(site: Site, visit: Visit, to: str) -> Plan:
 def _plan_push_rollback(site: Site, visit: Visit, to: str) -> Plan:
     if not to.isdigit():
         raise InvalidRequest("an epoch is a whole number", parameter="to")
-    state = site.service().controller.views.state(site.served(visit.table))
+    state = site.service().controller.views.state(site.push_table(visit.table))
     # A push that is published meanwhile is not to be taken back with those that were shown.
     newest = state.completed_entries[-1].id if state.completed_entries else None
     target = RollbackTarget(epoch=int(to), newest=newest)
@@ -275,7 +275,7 @@ def _plan_push_rollback(site: Site, visit: Visit, to: str) -> Plan:
 def _push_plan(
     site: Site, visit: Visit, act: str, title: str, command: str, call: Callable[..., PublishResult]
 ) -> Plan:
-    table = site.served(visit.table)
+    table = site.push_table(visit.table)
     views = site.service().controller.views
     state = views.state(table)
     planned, blocked_by = None, ""
@@ -349,7 +349,7 @@ def choices(site: Site, visit: Visit) -> dict[str, Any]:
             "commits_of": len(commits),
         }
     if "served" in kinds:
-        state = site.service().controller.views.state(site.served(visit.table))
+        state = site.service().controller.views.state(site.push_table(visit.table))
         found["served"] = {
             "snapshots": [
                 {

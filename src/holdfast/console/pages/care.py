@@ -68,7 +68,7 @@ def _page(site: Site, visit: Visit, failure: str, *, status: int = 200) -> View:
     values = {
         "failure": failure,
         "lake": lake,
-        "served": _served(site, visit) if "served" in kinds else None,
+        "served": _push_side(site, visit) if "served" in kinds else None,
         "metrics": _metrics(site, visit),
         "may": visit.may(Role.OPERATE),
     }
@@ -126,8 +126,8 @@ def _finding(one: Finding) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _served(site: Site, visit: Visit) -> dict[str, Any]:
-    service, table = site.service(), site.served(visit.table)
+def _push_side(site: Site, visit: Visit) -> dict[str, Any]:
+    service, table = site.service(), site.push_table(visit.table)
     found = service.controller.upkeep.doctor(table, fix=False, by=site.caller(visit))
     return {
         "findings": [asdict(one) for one in found],

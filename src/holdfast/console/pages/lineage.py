@@ -102,7 +102,7 @@ def _pushes(
                 "detail": f"{push.segments} segments, as recorded", "state": "completed", "href": None,
             }, []  # fmt: skip
         return
-    for typed in site.served_tables(visit.principal):
+    for typed in site.push_tables(visit.principal):
         try:
             state = site.push.controller.views.state(typed)
         except HoldfastError:

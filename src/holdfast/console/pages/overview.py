@@ -30,7 +30,7 @@ _STOPPED = (Outlook.FAILED, Outlook.ROLLING_BACK, Outlook.UNSHOWN, Outlook.RESTO
 
 
 def overview(site: Site, visit: Visit) -> Answer:
-    served = [_served_row(site, name) for name in site.served_tables(visit.principal)]
+    served = [_push_row(site, name) for name in site.push_tables(visit.principal)]
     by_lake = _by_lake(served)
     with ThreadPoolExecutor(_AT_ONCE, "holdfast-overview") as pool:
         names = site.lake_tables(visit.principal)
@@ -52,7 +52,7 @@ def _lake_row(site: Site, name: str, served: Mapping[tuple[str, str], list[Any]]
     try:
         table = site.open(name)
         status = table_status(table)
-        shown = [*_served_here(table, status, served), *_as_recorded(site, table, status)]
+        shown = [*_places_here(table, status, served), *_as_recorded(site, table, status)]
     except HoldfastError as error:
         is_gone = isinstance(error, TableNotFound)
         return {
@@ -128,7 +128,7 @@ def _pending_fields(one: PendingInstant) -> dict[str, Any]:
     }
 
 
-def _served_here(
+def _places_here(
     table: OpenTable, status: TableStatus, served: Mapping[tuple[str, str], list[Any]]
 ) -> list[dict[str, Any]]:
     """The tables of this service that show a commit of the table, and how far behind it is."""
@@ -182,7 +182,7 @@ def _by_lake(served: Iterable[dict[str, Any]]) -> dict[tuple[str, str], list[Any
     return found
 
 
-def _served_row(site: Site, typed: str) -> dict[str, Any]:
+def _push_row(site: Site, typed: str) -> dict[str, Any]:
     service = site.service()
     try:
         state = service.controller.views.state(typed)
@@ -192,7 +192,7 @@ def _served_row(site: Site, typed: str) -> dict[str, Any]:
                 "error": public_text(error), "open": []}  # fmt: skip
     shown = [segment for name, segment in known.items() if name in state.visible]
     opened = [open_push(state, entry.id, now_ms=site.clock.now_ms()) for entry in state.open_entries]
-    failed = failed_gates(state)
+    failed = gates_in_the_way(state)
     source = current_source(state)
     return {
         "name": raw_name(typed),
@@ -233,7 +233,7 @@ def open_push(state: TableState, entry_id: str, *, now_ms: int) -> dict[str, Any
     }
 
 
-def failed_gates(state: TableState) -> list[dict[str, Any]]:
+def gates_in_the_way(state: TableState) -> list[dict[str, Any]]:
     """Gates that stop the newest push, if it was not published."""
     entries = [one for one in state.lineage.entries if one.state is not EntryState.COMPLETED]
     newest = entries[-1:] if entries and entries[-1] == state.lineage.entries[-1] else []

@@ -23,7 +23,7 @@ _WORDS = {
 
 
 def pushes(site: Site, visit: Visit) -> Answer:
-    table = site.served(visit.table)
+    table = site.push_table(visit.table)
     service = site.service()
     state = service.controller.views.state(table)
     now_ms = site.clock.now_ms()

@@ -69,7 +69,7 @@ def storage(site: Site, visit: Visit) -> Answer:
         "freed_bytes": plan.bytes_freed,
         "freed_files": len(plan.doomed),
         "earliest": plan.earliest_commit_to_retain,
-        "lost_commits": _lost(table, plan),
+        "lost_commits": _commits_lost(table, plan),
         "why_nothing": plan.why_nothing,
         "may": visit.may(Role.OPERATE),
         "command": _command(table, retained),
@@ -122,7 +122,8 @@ def _clean_page(site: Site, visit: Visit, text: str, failure: str, *, status: in
         "command": _command(table, retained), "vanishing": list(plan.vanishing[:_LISTED]),
         "vanishing_of": len(plan.vanishing), "freed_bytes": plan.bytes_freed,
         "freed_files": len(plan.doomed), "earliest": plan.earliest_commit_to_retain,
-        "lost_commits": _lost(table, plan), "why_nothing": plan.why_nothing, "blocked_by": plan.hindrance,
+        "lost_commits": _commits_lost(table, plan), "why_nothing": plan.why_nothing,
+        "blocked_by": plan.hindrance,
     }  # fmt: skip
     return View(template="clean.html", title=f"{visit.table}: clean", values=values, status=status)
 
@@ -189,7 +190,7 @@ def _file_rows(plan: CleanPlan, fate: str) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _lost(table: OpenTable, plan: CleanPlan) -> int:
+def _commits_lost(table: OpenTable, plan: CleanPlan) -> int:
     """Commits on the timeline that could not be read any more."""
     earliest = plan.earliest_commit_to_retain
     if earliest is None:

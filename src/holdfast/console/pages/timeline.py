@@ -86,7 +86,7 @@ def timeline(site: Site, visit: Visit) -> Answer:
     known = {instant.time: _ms(instant.time, zone) for instant in active.instants}
     # Of what was taken back the timeline says only which rollback did it.
     window = _window(visit, active, known, pushes, now_ms=site.clock.now_ms())
-    noted = _noted_since(table, active, window, known)
+    noted = _notes_since(table, active, window, known)
     rows = [*_rows(noted, outlooks, known), *_undone_rows(noted, known, zone), *pushes]
     inside = sorted((one for one in rows if window.contains(one["at_ms"])), key=lambda one: one["at_ms"])
     chosen = visit.query.get("instant", "")
@@ -152,7 +152,7 @@ def _zoom_links(
     return {**links, "newest": base.rstrip("?")}
 
 
-def _noted_since(
+def _notes_since(
     table: OpenTable, active: Timeline, window: _Window, known: Mapping[InstantTime, float]
 ) -> list[NotedInstant]:
     """What is in the window, and every later rollback and restore, which may name something in it."""
@@ -208,7 +208,7 @@ def _pushes(site: Site, visit: Visit, table: OpenTable) -> Iterator[dict[str, An
                     "completed", "published, as recorded",
                 )  # fmt: skip
         return
-    for typed in site.served_tables(visit.principal):
+    for typed in site.push_tables(visit.principal):
         try:
             state = site.push.controller.views.state(typed)
         except HoldfastError:
