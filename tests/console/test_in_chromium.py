@@ -138,7 +138,7 @@ def test_restore_clean_query_and_signing_out(browser, own):
         _sign_in(watched)
         page = watched.page
         watched.go("/console/table/trips/storage")
-        page.get_by_label("Commits retained").focus()
+        page.get_by_role("slider").focus()
         page.keyboard.press("Home")
         page.get_by_text("Clean with 1 commits retained").wait_for()
         page.get_by_text("Clean with 1 commits retained").click()
