@@ -3,7 +3,7 @@
 from typing import Any
 
 from holdfast.config.server import Role
-from holdfast.server import lineage, queries, replace, segments, snapshots, tables, upkeep, uploads
+from holdfast.server import iceberg, lineage, queries, replace, segments, snapshots, tables, upkeep, uploads
 from holdfast.server.auth import Access, On
 from holdfast.server.endpoints import Answer, Call, Endpoint, Reply
 from holdfast.server.openapi import describe
@@ -23,6 +23,7 @@ def controller_endpoints() -> tuple[Endpoint[Any], ...]:
             *snapshots.ENDPOINTS,
             *segments.ENDPOINTS,
             *tables.ENDPOINTS,
+            *iceberg.ENDPOINTS,
         ),
         title="Holdfast push service: controller",
         is_broker=False,
