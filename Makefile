@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 MATRIX := lowest oldest default spark41 spark42 newest
 PARALLEL := --numprocesses=logical --maxprocesses=4
 
-.PHONY: run tour test quick test-whole test-all test-deep test-faults test-damage test-fuzz explore test-matrix test-zookeeper zookeeper test-avro avro test-pinot pinot-clients test-console pictures chromium chaos push-chaos interop interop-jars fixtures hudi-options option-pages docs dist lint bench bench-growth bench-peers lock preflight clean
+.PHONY: run tour test quick test-whole test-all test-deep test-faults test-damage test-fuzz explore test-matrix test-zookeeper zookeeper test-avro avro test-pinot pinot-clients test-console pictures chromium test-exports chaos push-chaos interop interop-jars fixtures hudi-options option-pages docs dist lint bench bench-growth bench-peers lock preflight clean
 
 run: preflight $(READY)
 	@$(BIN)/python examples/story.py
@@ -56,7 +56,7 @@ test-fuzz: preflight $(READY)
 
 # Everything there is, but every schedule (`explore`), the long runs of chance (`chaos`, `push-chaos`) and the
 # benchmarks: every PySpark of the matrix, ZooKeeper, Avro and Apache Hudi as peers, too.
-test-all: lint test-whole test-deep test-faults test-damage test-fuzz test-matrix test-zookeeper test-avro test-pinot test-console interop hudi-options
+test-all: lint test-whole test-deep test-faults test-damage test-fuzz test-matrix test-zookeeper test-avro test-pinot test-console test-exports interop hudi-options
 
 # Every schedule with one switch, too; about half an hour.
 explore: preflight $(READY)
@@ -85,6 +85,10 @@ $(ZOOKEEPER):
 	@test "$$(id -u)" = 0 && command -v apt-get > /dev/null || { echo "holdfast: ZooKeeper is needed; install Debian's package zookeeper, or run this as root on Debian" >&2; exit 1; }
 	@echo "Installing Debian's ZooKeeper (once, a minute) ..."
 	@apt-get update -qq && apt-get install -qq --no-install-recommends zookeeper > /dev/null
+
+# The exports read by everybody whose packages do not fit beside the others: pyiceberg, and DuckDB's extensions.
+test-exports: preflight .venvs/exports/.ready
+	HOLDFAST_SERVICE=$(CURDIR)/$(BIN)/holdfast PYTHONPATH=tests .venvs/exports/bin/python -m pytest tests/exports
 
 # Avro sources, with Spark's package for them, which Maven fetches.
 test-avro: avro
@@ -183,7 +187,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 GROUPS := --group pyproject.toml:bench --group pyproject.toml:docs --group pyproject.toml:dev
 lock: $(READY)
 	$(COMPILE) --extra server $(GROUPS) requirements.in -o requirements.lock
-	$(foreach name,$(filter-out lowest,$(MATRIX)) peers,$(COMPILE) --upgrade-package pyspark tests/matrix/$(name).in -o tests/matrix/$(name).lock &&) true
+	$(foreach name,$(filter-out lowest,$(MATRIX)) peers exports,$(COMPILE) --upgrade-package pyspark tests/matrix/$(name).in -o tests/matrix/$(name).lock &&) true
 	$(COMPILE) --extra server --extra zookeeper --resolution lowest-direct tests/matrix/lowest.in -o tests/matrix/lowest.lock
 
 preflight:

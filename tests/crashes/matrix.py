@@ -650,7 +650,7 @@ REPEATING = (
     _operation("numbered insert after it was not published", NUMBERED_INSERT, _unpublished_numbered),
 )
 
-_EXPORTS = {"holdfast.export.formats": "delta"}
+_EXPORTS = {"holdfast.export.formats": "delta,iceberg"}
 
 
 def _exported() -> World:
@@ -687,8 +687,9 @@ EXPORTING = (
     Operation("undo an exported upsert", _undo, EXPORTED_UPSERT, OLD),
     Operation("undo an upsert that was not exported", _undo, UNEXPORTED_UPSERT, OLD),
     Operation("restore what is exported", _restore, EXPORTED_THREE, OLD, frozenset({UPSERT.effect(OLD)})),
+    Operation("savepoint of what is exported", _savepoint, EXPORTED_THREE, _THREE),
     Operation("clean what is exported", _clean_versions, EXPORTED_FOUR, _FOUR),
-    Operation("switch exports on", _set_exports("delta"), UPSERTED, UPSERT.effect(OLD)),
+    Operation("switch exports on", _set_exports("delta", "iceberg"), UPSERTED, UPSERT.effect(OLD)),
     Operation("switch exports off", _set_exports(), EXPORTED_UPSERT, UPSERT.effect(OLD)),
 )
 

@@ -14,7 +14,7 @@ STEPS = 14
 OPTIONS = {"hoodie.clean.automatic": "false", "hoodie.write.set.null.for.missing.columns": "true"}
 CITIES = ("oslo", "são paulo", "a%b", None)
 """With one more, whose name has a slash, they are no partitions in other formats."""
-FORMATS = "delta"
+FORMATS = "delta,iceberg"
 
 
 def spelled(rows: pa.Table) -> list[str]:

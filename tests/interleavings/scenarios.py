@@ -660,7 +660,7 @@ CLEANING = tuple(
 def _exported() -> World:
     """A table that is kept in other formats, too."""
     world = memory_world()
-    world.create({"holdfast.export.formats": "delta"})
+    world.create({"holdfast.export.formats": "delta,iceberg"})
     world.write("insert", table_of(OLD.values()))
     return world
 

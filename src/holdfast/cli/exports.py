@@ -66,12 +66,12 @@ def set_formats(
     as_json: bool,
     storage_options: Mapping[str, str],
 ) -> None:
-    """Keep the table at PATH in these formats, and in no others: delta.
+    """Keep the table at PATH in these formats, and in no others: delta, iceberg.
 
     What was exported to a format that is not named any more is deleted; without one, all is.
 
     \b
-    Example: holdfast exports set lake/trips delta
+    Example: holdfast exports set lake/trips delta iceberg
     """
     table = open_table(path, storage_options=storage_options)
     wanted = parse_export_formats(name for text in formats for name in split_names(text))

@@ -14,6 +14,7 @@ class ExportFormat(StrEnum):
     """Another format in which other engines can read the table."""
 
     DELTA = "delta"
+    ICEBERG = "iceberg"
 
 
 class LogBlockFormat(StrEnum):

@@ -535,7 +535,7 @@ TABLE_OPTIONS: tuple[Option, ...] = (
     ),
     _table(
         "holdfast.export.formats",
-        meaning="other formats to keep the table in, separated by commas: `delta`"
+        meaning="other formats to keep the table in, separated by commas: `delta`, `iceberg`"
         " ([other engines](other-engines.md))",
     ),
     _timestamps(

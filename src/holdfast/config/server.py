@@ -171,7 +171,7 @@ class ServerSettings:
     downloads: Downloads = field(default_factory=Downloads)
     tls: Tls = field(default_factory=Tls)
     catalog: Catalog = field(default_factory=Catalog)
-    """The lake tables that the console shows."""
+    """The lake tables that the console and the Iceberg catalog show."""
 
     @property
     def has_auth(self) -> bool:

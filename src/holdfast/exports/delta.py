@@ -9,7 +9,6 @@ knows keeps them from writing.
 import json
 import logging
 import uuid
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from urllib.parse import unquote
@@ -22,11 +21,11 @@ from msgspec import UNSET
 from holdfast.errors import Refused, TableDamaged
 from holdfast.exports.delta_types import (
     has_zoneless_moments,
-    partition_text,
     schema_string,
     statistics_text,
 )
-from holdfast.exports.statistics import FileFacts, Footers
+from holdfast.exports.partitions import partition_columns, partition_text
+from holdfast.exports.statistics import Footers, check_numbers
 from holdfast.exports.step import ENGINE, NO_INSTANT, ExportedTable, Step, encode_paths
 from holdfast.format.delta_log import (
     ADDS,
@@ -46,7 +45,6 @@ from holdfast.format.delta_log import (
     table_of_adds,
 )
 from holdfast.format.malformed import Malformed, report_damage
-from holdfast.format.partition_paths import DEFAULT_PARTITION
 from holdfast.model.instant import InstantTime
 from holdfast.model.names import DELTA_FOLDER
 from holdfast.storage.store import Store, read_or_none
@@ -61,7 +59,6 @@ _ZONELESS = "timestampNtz"
 _READER, _WRITER, _FEATURES_READER = 1, 7, 3
 _KEPT_FOR = "interval 36500 days"
 """No vacuum of another program deletes what is younger: Holdfast still reads it as of older commits."""
-_PARTITION_TYPES = (pa.types.is_string, pa.types.is_integer, pa.types.is_date, pa.types.is_boolean)
 _HINT = "delete the folder, then: holdfast exports run PATH"
 
 
@@ -76,6 +73,10 @@ class DeltaState:
     """The files there are, as rows of `ADDS`."""
     metadata: Metadata
     protocol: Protocol
+
+    @property
+    def shown_slot(self) -> int:
+        return self.slot
 
     @property
     def partition_by(self) -> tuple[str, ...]:
@@ -138,7 +139,10 @@ def plan_version(
     new = step.files.filter(is_new)
     paths = new["path"].to_pylist()
     facts = footers.read(paths)
-    partition_by = _partition_by(table, state, step, dict(zip(paths, facts, strict=True)))
+    is_changed = state is not None and state.metadata.schema_string != _schema_text(state, step)
+    check_numbers(step, footers.read(step.files["path"].to_pylist()) if is_changed else facts)
+    known = table.partition_by if state is None else state.partition_by
+    partition_by = partition_columns(known, step, dict(zip(paths, facts, strict=True)))
     if state is not None and partition_by != state.partition_by:
         new, facts = step.files, footers.read(step.files["path"].to_pylist())
         encoded_new = encoded
@@ -266,39 +270,6 @@ def _checkpoint(store: Store, state: DeltaState) -> None:
 
 def _checkpoint_path(version: int) -> str:
     return f"{DELTA_FOLDER}/{version:020}.checkpoint.parquet"
-
-
-def _partition_by(
-    table: ExportedTable, state: DeltaState | None, step: Step, facts: Mapping[str, FileFacts]
-) -> tuple[str, ...]:
-    """The partition columns, as long as each file is known to hold one value of each; else none, for ever."""
-    columns = table.partition_by if state is None else state.partition_by
-    if step.schema is None:
-        return columns
-    kinds = {field.name: field.type for field in step.schema}
-    for name in columns:
-        if name not in kinds or not any(is_kind(kinds[name]) for is_kind in _PARTITION_TYPES):
-            return ()
-    is_told = all(_tells_partition(path, each, columns) for path, each in facts.items())
-    return columns if is_told else ()
-
-
-def _tells_partition(path: str, facts: FileFacts, columns: tuple[str, ...]) -> bool:
-    """Whether a file holds one value of each column, and every reader takes it for what it is.
-
-    An empty text has no spelling of its own. Some readers believe the names of folders.
-    """
-    segments = path.split("/")[:-1]
-    for number, name in enumerate(columns):
-        found = facts.columns.get(name)
-        if found is None or not found.is_one_value(facts.rows) or found.least == "":
-            return False
-        text = DEFAULT_PARTITION if found.least is None else partition_text(found.least)
-        folder = segments[number] if len(segments) == len(columns) else ""
-        spelled = folder.removeprefix(f"{name}=")
-        if text not in (spelled, unquote(spelled)):
-            return False
-    return True
 
 
 def _metadata(

@@ -40,15 +40,6 @@ def has_zoneless_moments(kind: pa.DataType) -> bool:
     return any(has_zoneless_moments(kind.field(number).type) for number in range(kind.num_fields))
 
 
-def partition_text(value: Any) -> str | None:
-    """The text of a partition value; None stands for null."""
-    if value is None:
-        return None
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return value.isoformat() if isinstance(value, dt.date) else str(value)
-
-
 def statistics_text(facts: FileFacts, schema: pa.Schema) -> str:
     """What is known of a file, as Delta's JSON."""
     nulls: dict[str, int] = {}

@@ -11,7 +11,7 @@ A step is computed from the table alone. Whoever finds an export that lags
 behind does what is left of it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -19,19 +19,22 @@ import pyarrow as pa
 
 from holdfast.config.choices import ExportFormat
 from holdfast.config.key_generators import PartitionType
-from holdfast.errors import Conflict, SnapshotExpired
+from holdfast.errors import Conflict, SnapshotExpired, UnsupportedTable
 from holdfast.exports.delta import advance_delta, read_delta
+from holdfast.exports.iceberg import advance_iceberg, expire_iceberg, read_iceberg
 from holdfast.exports.statistics import Footers
-from holdfast.exports.step import NO_INSTANT, ExportedTable, Step
+from holdfast.exports.step import NO_INSTANT, ExportedTable, Step, root_address
+from holdfast.format.field_ids import FieldIds, extend_field_ids
 from holdfast.model.instant import InstantTime, moment_of
 from holdfast.read.snapshot import table_schema
 from holdfast.storage.store import Store
+from holdfast.table.field_ids import field_ids
 from holdfast.table.opened import OpenTable
 from holdfast.table.properties_file import read_current_settings
 from holdfast.table.stable_read import read_stable
 from holdfast.table.view import View, load_view
 from holdfast.table.zone import timeline_zone
-from holdfast.timeline.ledger import LedgerState
+from holdfast.timeline.ledger import NO_SLOT, LedgerState
 from holdfast.timeline.timeline import Timeline
 
 _ATTEMPTS = 20
@@ -45,6 +48,10 @@ class ExportState(Protocol):
     def instant(self) -> InstantTime: ...
     @property
     def slot(self) -> int: ...
+    @property
+    def shown_slot(self) -> int: ...
+    @property
+    def version(self) -> int: ...
     def paths(self) -> list[str]: ...
     def lacks(self, step: Step) -> bool: ...
 
@@ -56,9 +63,14 @@ S = TypeVar("S", bound=ExportState)
 class _Format(Generic[S]):
     read: Callable[[Store], S | None]
     advance: Callable[[Store, ExportedTable, S | None, Step, Footers], S | None]
+    expire: Callable[[Store, Collection[str]], bool]
+    """Give up old versions that have one of these files; false if somebody else changed it meanwhile."""
 
 
-FORMATS: Mapping[ExportFormat, _Format[Any]] = {ExportFormat.DELTA: _Format(read_delta, advance_delta)}
+FORMATS: Mapping[ExportFormat, _Format[Any]] = {
+    ExportFormat.DELTA: _Format(read_delta, advance_delta, lambda *_: True),
+    ExportFormat.ICEBERG: _Format(read_iceberg, advance_iceberg, expire_iceberg),
+}
 
 
 def follow(table: OpenTable) -> None:
@@ -72,6 +84,20 @@ def move_before_deletion(table: OpenTable) -> None:
     Afterwards no version can be made that was computed while they were.
     """
     _follow(table, fences=True)
+
+
+def move_before_clean(table: OpenTable, doomed: Collection[str]) -> None:
+    """As `follow`, before these files are deleted, which are of no newest version of anything.
+
+    Older versions that have one of them cannot be named any more afterwards.
+    """
+    _follow(table, fences=False)
+    for form in read_current_settings(table).export_formats:
+        for _ in range(_ATTEMPTS):
+            if FORMATS[form].expire(table.store, doomed):
+                break
+        else:
+            raise _contended(table)
 
 
 def _follow(table: OpenTable, *, fences: bool) -> None:
@@ -93,7 +119,11 @@ def _follow_one(table: OpenTable, form: _Format[S], footers: Footers, *, fences:
         walk = _Walk(table, form, footers, state, slot, fences=fences)
         if read_stable(table.store, walk.run):
             return
-    raise Conflict("others keep changing an export of the table", table=table.settings.name)
+    raise _contended(table)
+
+
+def _contended(table: OpenTable) -> Conflict:
+    return Conflict("others keep changing an export of the table", table=table.settings.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +140,13 @@ class _Walk(Generic[S]):
     def run(self, shown: Timeline) -> bool:
         """Whether the export is where the table is."""
         state, table = self.state, self.table
-        timeline = standing(shown, table.ledger.read())
+        ledger = table.ledger.read()
+        timeline = standing(shown, ledger)
         view = load_view(table.store, timeline)
         exported = table_to_export(table)
-        for instant in instants_to_show(timeline, None if state is None else state.instant):
-            step = step_at(table, timeline, view, instant, self.slot)
+        instants = instants_to_show(timeline, None if state is None else state.instant)
+        for instant in instants:
+            step = step_at(table, timeline, view, instant, self.slot, ledger=ledger, state=state)
             if step is None:
                 continue
             if state is None and step.schema is None:
@@ -122,7 +154,12 @@ class _Walk(Generic[S]):
             is_fenced = not self.fences or (state is not None and state.slot >= self.slot)
             if state is not None and is_fenced and not state.lacks(step):
                 continue
-            state = self.form.advance(table.store, exported, state, step, self.footers)
+            try:
+                state = self.form.advance(table.store, exported, state, step, self.footers)
+            except UnsupportedTable:
+                if instant == instants[-1]:
+                    raise
+                continue  # What the format could not show is over.
             if state is None:
                 return False
         # Nobody could fence off a first version.
@@ -143,7 +180,16 @@ def instants_to_show(timeline: Timeline, at: InstantTime | None) -> list[Instant
     return [time for time in commits if time > at] or [newest]
 
 
-def step_at(table: OpenTable, timeline: Timeline, view: View, instant: InstantTime, slot: int) -> Step | None:
+def step_at(
+    table: OpenTable,
+    timeline: Timeline,
+    view: View,
+    instant: InstantTime,
+    slot: int,
+    *,
+    ledger: LedgerState,
+    state: ExportState | None,
+) -> Step | None:
     """The step to a commit; None if a clean has taken its snapshot, and it is not the newest."""
     commits = timeline.completed_commits
     is_newest = not commits or instant == commits[-1].time
@@ -153,14 +199,38 @@ def step_at(table: OpenTable, timeline: Timeline, view: View, instant: InstantTi
         if is_newest:
             raise
         return None
+    schema = table_schema(table, timeline, None if is_newest else instant)
     moment_ms = 0 if instant == NO_INSTANT else _moment_ms(table, instant)
     return Step(
         instant=instant,
         slot=slot,
+        shown_slot=_shown_slot(timeline, ledger),
         moment_ms=moment_ms,
-        schema=table_schema(table, timeline, None if is_newest else instant),
+        schema=schema,
+        field_ids=_number_columns(table, timeline, schema),
         files=pa.table([slices["base"], _sizes(table.store, slices)], names=["path", "size"]),
+        changed_from=_changed_from(ledger, state),
+        is_gone=ledger.is_taken_back,
+        savepoints=frozenset(ledger.savepoints),
     )
+
+
+def _number_columns(table: OpenTable, timeline: Timeline, schema: pa.Schema | None) -> FieldIds:
+    """The field ids of the table; those it would have if no file of it carries any yet."""
+    known = field_ids(table.store, timeline)
+    return known if schema is None else extend_field_ids(known, schema)
+
+
+def _shown_slot(timeline: Timeline, ledger: LedgerState) -> int:
+    known = (ledger.committed.get(commit.time) for commit in timeline.completed_commits)
+    return max((commit.slot for commit in known if commit is not None), default=NO_SLOT)
+
+
+def _changed_from(ledger: LedgerState, state: ExportState | None) -> InstantTime | None:
+    if state is None:
+        return None
+    times = (time for time, commit in ledger.committed.items() if commit.slot > state.shown_slot)
+    return min(times, default=None)
 
 
 def table_to_export(table: OpenTable) -> ExportedTable:
@@ -168,7 +238,7 @@ def table_to_export(table: OpenTable) -> ExportedTable:
     is_plain = set(settings.declared_partition_types or ()) == {PartitionType.SIMPLE}
     return ExportedTable(
         name=settings.name,
-        root=table.store.uri("").rstrip("/"),
+        root=root_address(table.store),
         partition_by=settings.partition_by if is_plain else (),
     )
 

@@ -10,9 +10,12 @@ from holdfast.config.table import EXPORT_FORMATS, parse_export_formats
 from holdfast.exports.delta import delete_delta
 from holdfast.exports.delta_types import schema_string
 from holdfast.exports.follow import FORMATS, ExportState, follow, instants_to_show, standing, step_at
+from holdfast.exports.iceberg import delete_iceberg, metadata_path
 from holdfast.exports.step import NO_INSTANT
+from holdfast.format.field_ids import extend_field_ids
+from holdfast.format.iceberg import schema_fields
 from holdfast.model.instant import InstantTime
-from holdfast.model.names import parse_log_file
+from holdfast.model.names import ICEBERG_FOLDER, parse_log_file
 from holdfast.model.reports import Export
 from holdfast.read.snapshot import table_schema
 from holdfast.storage.store import Store
@@ -62,14 +65,21 @@ def _check(table: OpenTable, formats: Sequence[ExportFormat]) -> None:
     schema = table_schema(table, load_timeline(table.store))
     for form in formats:
         FORMATS[form].read(table.store)
-        if form is ExportFormat.DELTA and schema is not None:
-            schema_string(schema)
+        if schema is None:
+            continue
+        match form:
+            case ExportFormat.DELTA:
+                schema_string(schema)
+            case ExportFormat.ICEBERG:
+                schema_fields(schema, extend_field_ids({}, schema))
 
 
 def _delete(store: Store, form: ExportFormat) -> None:
     match form:
         case ExportFormat.DELTA:
             delete_delta(store)
+        case ExportFormat.ICEBERG:
+            delete_iceberg(store)
 
 
 def _describe(table: OpenTable, form: ExportFormat) -> Export:
@@ -79,24 +89,28 @@ def _describe(table: OpenTable, form: ExportFormat) -> Export:
         format=str(form),
         instant=None if at == NO_INSTANT else at,
         lag=read_stable(table.store, lambda timeline: _lag(table, timeline, state)),
-        where=_where(table, form),
+        where=_where(table, form, state),
         complete_until=_complete_until(table, at),
     )
 
 
-def _where(table: OpenTable, form: ExportFormat) -> str:
+def _where(table: OpenTable, form: ExportFormat, state: ExportState | None) -> str:
     match form:
         case ExportFormat.DELTA:
             return table.store.uri("").rstrip("/")
+        case ExportFormat.ICEBERG:
+            return table.store.uri(ICEBERG_FOLDER if state is None else metadata_path(state.version))
 
 
 def _lag(table: OpenTable, shown: Timeline, state: ExportState | None) -> int:
     """How many commits an export does not show; one if it shows what is not there any more."""
-    timeline = standing(shown, table.ledger.read())
+    ledger = table.ledger.read()
+    timeline = standing(shown, ledger)
     if state is None:
         return len(timeline.completed_commits)
     instants = instants_to_show(timeline, state.instant)
-    step = step_at(table, timeline, load_view(table.store, timeline), instants[-1], state.slot)
+    view = load_view(table.store, timeline)
+    step = step_at(table, timeline, view, instants[-1], state.slot, ledger=ledger, state=state)
     return len(instants) if step is None or state.lacks(step) else 0
 
 

@@ -8,8 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
+from holdfast.errors import UnsupportedTable
+from holdfast.exports.step import Step
 from holdfast.files.open_base_file import reading
 from holdfast.storage.store import Store
 
@@ -21,6 +24,8 @@ _FEW = 4
 class ColumnFacts:
     nulls: int | None
     """None if it is not known."""
+    physical: str
+    """How the values are stored, as Parquet calls it."""
     least: Any = None
     greatest: Any = None
     """Both None if they are not known, or all values are null."""
@@ -74,11 +79,32 @@ def facts_of(footer: pq.FileMetaData) -> FileFacts:
         if column.path == column.name and column.max_repetition_level == 0
     }
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
-    columns = {name: _column_facts(groups, number) for name, number in flat.items()}
+    columns = {
+        name: _column_facts(groups, number, footer.schema.column(number).physical_type)
+        for name, number in flat.items()
+    }
     return FileFacts(footer.num_rows, columns)
 
 
-def _column_facts(groups: list[pq.RowGroupMetaData], number: int) -> ColumnFacts:
+def check_numbers(step: Step, facts: Iterable[FileFacts]) -> None:
+    """`UnsupportedTable` if a file has whole numbers in a column that has fractions by now.
+
+    Holdfast and Hudi's readers make fractions of them; those of other formats do not.
+    """
+    fractions = [field.name for field in step.schema or () if pa.types.is_floating(field.type)]
+    for each in facts:
+        for name in fractions:
+            found = each.columns.get(name)
+            if found is not None and found.physical.startswith("INT"):
+                raise UnsupportedTable(
+                    "other formats cannot read a column whose whole numbers became fractions",
+                    column=name,
+                    hint="write the rows of the older files anew, or switch the export off: "
+                    "holdfast exports set PATH",
+                )
+
+
+def _column_facts(groups: list[pq.RowGroupMetaData], number: int, physical: str) -> ColumnFacts:
     nulls: int | None = 0
     least = greatest = None
     is_bounded = True
@@ -95,7 +121,9 @@ def _column_facts(groups: list[pq.RowGroupMetaData], number: int) -> ColumnFacts
             continue
         least = bounds[0] if least is None else min(least, bounds[0])
         greatest = bounds[1] if greatest is None else max(greatest, bounds[1])
-    return ColumnFacts(nulls, least, greatest) if is_bounded else ColumnFacts(nulls)
+    if not is_bounded:
+        least = greatest = None
+    return ColumnFacts(nulls, physical, least, greatest)
 
 
 def _bounds(found: pq.Statistics | None) -> tuple[Any, Any] | None:

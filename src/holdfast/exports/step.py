@@ -4,13 +4,16 @@ A program that reads an export never sees anything that was not a state of the t
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.format.field_ids import FieldIds
 from holdfast.model.instant import InstantTime
+from holdfast.storage.store import Store
 
 NO_INSTANT = InstantTime("0")
 """What an export is at that shows an empty table: all its commits were taken back."""
@@ -24,12 +27,21 @@ class Step:
     """The newest commit whose rows it shows."""
     slot: int
     """Where the ledger was when the table was looked at; what was taken back before is not shown."""
+    shown_slot: int
+    """Where the newest of the commits that it shows is in the ledger."""
     moment_ms: int
     """The time of its instant."""
     schema: pa.Schema | None
     """The data columns; None if the table has none any more: the export keeps those that it had."""
+    field_ids: FieldIds
+    """Path of each column → its number."""
     files: pa.Table
     """The base files, as columns `path` and `size`."""
+    changed_from: InstantTime | None = None
+    """The oldest commit that was decided since the export last looked: from it on the past may be another."""
+    is_gone: Callable[[InstantTime], bool] = lambda _: False
+    """Whether a commit was taken back."""
+    savepoints: frozenset[InstantTime] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +53,11 @@ class ExportedTable:
     """How other programs name the table's folder."""
     partition_by: tuple[str, ...]
     """The partition columns, if the values that the rows of a file have of each are all the same."""
+
+
+def root_address(store: Store) -> str:
+    """How other programs name the table's folder, so that a slash and a path may follow."""
+    return store.uri("_").removesuffix("/_")
 
 
 def encode_paths(paths: pa.ChunkedArray) -> pa.ChunkedArray:

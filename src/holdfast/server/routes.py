@@ -4,6 +4,7 @@ from typing import Any
 
 from holdfast.config.server import Role
 from holdfast.server import (
+    iceberg,
     inspection,
     lineage,
     queries,
@@ -36,6 +37,7 @@ def controller_endpoints() -> tuple[Endpoint[Any], ...]:
             *segments.ENDPOINTS,
             *table_configs.ENDPOINTS,
             *tables.ENDPOINTS,
+            *iceberg.ENDPOINTS,
         ),
         title="Holdfast push service: controller",
         is_broker=False,

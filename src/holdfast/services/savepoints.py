@@ -12,6 +12,7 @@ import logging
 import pyarrow as pa
 
 from holdfast.errors import Refused, SnapshotExpired, UnknownInstant
+from holdfast.exports.follow import follow
 from holdfast.format.ledger_entries import EntryKind
 from holdfast.format.savepoints import SavepointMetadata, encode_savepoint, savepoint_of
 from holdfast.model.instant import Action, Instant, InstantTime, State, end_of
@@ -127,6 +128,7 @@ def delete_savepoint(table: OpenTable, time: InstantTime) -> None:
     table.ledger.append(decide)
     with after_decision("the savepoint is deleted", instant=time, hint="run the same again to finish it"):
         settle_savepoint(table, time, None)
+        follow(table)
     log.info("savepoint.deleted", extra={"table": table.store.uri(""), "instant": time})
 
 
@@ -204,4 +206,5 @@ def _decide(table: OpenTable, commit: Instant, metadata: SavepointMetadata) -> S
         if standing is None:
             raise UnknownInstant("the savepoint was deleted in the meantime", instant=commit.time)
         log.info("savepoint.created", extra={"table": table.store.uri(""), "instant": commit.time})
+        follow(table)
         return read_savepoint_metadata(table.ledger.payload(standing), commit.time)

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.errors import TableDamaged
-from holdfast.exports.follow import follow
+from holdfast.exports.follow import move_before_clean
 from holdfast.format.cleans import (
     CleanedPartition,
     CleanMetadata,
@@ -89,7 +89,7 @@ def carry_out(
     paths = _check_paths(plan, clean)
     metadata_table = drop_metadata_table(table) if paths else ()
     if paths:
-        follow(table)
+        move_before_clean(table, paths)
     deletion = _delete(table, paths, parallelism, progress)
     gone = frozenset(p for p in plan.partitions_to_delete if _remove_partition(table, p, clean))
     took_ms = table.clock.monotonic_ms() - began_ms
