@@ -427,6 +427,7 @@ def _parse_properties(properties: Mapping[str, str]) -> dict[str, str]:
 def parse_export_formats(names: Iterable[str]) -> tuple[ExportFormat, ...]:
     """The formats of these names, each once; `InvalidOption` if one is none."""
     known = {str(form): form for form in ExportFormat}
+    names = tuple(names)
     for name in names:
         if name.lower() not in known:
             raise InvalidOption(

@@ -97,7 +97,7 @@ def move_before_clean(table: OpenTable, doomed: Collection[str]) -> None:
             if FORMATS[form].expire(table.store, doomed):
                 break
         else:
-            raise _contended(table)
+            raise _contention(table)
 
 
 def _follow(table: OpenTable, *, fences: bool) -> None:
@@ -119,10 +119,10 @@ def _follow_one(table: OpenTable, form: _Format[S], footers: Footers, *, fences:
         walk = _Walk(table, form, footers, state, slot, fences=fences)
         if read_stable(table.store, walk.run):
             return
-    raise _contended(table)
+    raise _contention(table)
 
 
-def _contended(table: OpenTable) -> Conflict:
+def _contention(table: OpenTable) -> Conflict:
     return Conflict("others keep changing an export of the table", table=table.settings.name)
 
 
@@ -204,12 +204,12 @@ def step_at(
     return Step(
         instant=instant,
         slot=slot,
-        shown_slot=_shown_slot(timeline, ledger),
+        shown_slot=_newest_slot(timeline, ledger),
         moment_ms=moment_ms,
         schema=schema,
         field_ids=_number_columns(table, timeline, schema),
         files=pa.table([slices["base"], _sizes(table.store, slices)], names=["path", "size"]),
-        changed_from=_changed_from(ledger, state),
+        changed_from=_first_change(ledger, state),
         is_gone=ledger.is_taken_back,
         savepoints=frozenset(ledger.savepoints),
     )
@@ -221,12 +221,12 @@ def _number_columns(table: OpenTable, timeline: Timeline, schema: pa.Schema | No
     return known if schema is None else extend_field_ids(known, schema)
 
 
-def _shown_slot(timeline: Timeline, ledger: LedgerState) -> int:
+def _newest_slot(timeline: Timeline, ledger: LedgerState) -> int:
     known = (ledger.committed.get(commit.time) for commit in timeline.completed_commits)
     return max((commit.slot for commit in known if commit is not None), default=NO_SLOT)
 
 
-def _changed_from(ledger: LedgerState, state: ExportState | None) -> InstantTime | None:
+def _first_change(ledger: LedgerState, state: ExportState | None) -> InstantTime | None:
     if state is None:
         return None
     times = (time for time, commit in ledger.committed.items() if commit.slot > state.shown_slot)

@@ -355,7 +355,7 @@ class _Draft:
         check_numbers(step, self.footers.read(step.files["path"].to_pylist()) if is_changed else facts)
         metadata = self._with_spec(metadata, dict(zip(new["path"].to_pylist(), facts, strict=True)))
         spec_id = metadata["default-spec-id"]
-        entries.setdefault(spec_id, []).extend(self._added(metadata, new, facts, number))
+        entries.setdefault(spec_id, []).extend(self._entries_of_new(metadata, new, facts, number))
         for each, rows in entries.items():
             for first in range(0, len(rows), _FILES_PER_MANIFEST):
                 some = rows[first : first + _FILES_PER_MANIFEST]
@@ -407,7 +407,7 @@ class _Draft:
             removed += gone
             rows = entries.setdefault(manifest["partition_spec_id"], [])
             rows += [
-                _carried(entry, manifest, number, stays=name in wanted)
+                _carry_entry(entry, manifest, number, stays=name in wanted)
                 for entry, name in zip(live, names, strict=True)
             ]
         is_new = pc.invert(pc.is_in(addresses, pa.array(there, pa.string())))
@@ -442,7 +442,7 @@ class _Draft:
             "last-partition-id": last,
         }
 
-    def _added(
+    def _entries_of_new(
         self, metadata: _Record, new: pa.Table, facts: Sequence[FileFacts], number: int
     ) -> Iterable[dict[str, Any]]:
         names = [field["name"] for field in _spec(metadata)["fields"]]
@@ -542,12 +542,12 @@ def _delete_unnamed(store: Store, before: IcebergState, now: IcebergState) -> No
     gone = [one for one in before.snapshots if one["snapshot-id"] not in left]
     if not gone or not before.is_here:
         return
-    named = {path for one in now.snapshots for path in _named(store, now.root, one)}
-    doomed = {path for one in gone for path in _named(store, before.root, one)} - named
+    named = {path for one in now.snapshots for path in _files_named_by(store, now.root, one)}
+    doomed = {path for one in gone for path in _files_named_by(store, before.root, one)} - named
     store.delete_all(sorted(doomed))
 
 
-def _named(store: Store, root: str, snapshot: _Record) -> list[str]:
+def _files_named_by(store: Store, root: str, snapshot: _Record) -> list[str]:
     manifests = read_manifest_list(store, root, snapshot)
     paths = [snapshot["manifest-list"], *(one["manifest_path"] for one in manifests)]
     return [path.removeprefix(f"{root}/") for path in paths]
@@ -577,7 +577,7 @@ def _column_facts(facts: FileFacts, schema: pa.Schema, ids: Mapping[str, int]) -
     }
 
 
-def _carried(entry: _Record, manifest: _Record, number: int, *, stays: bool) -> dict[str, Any]:
+def _carry_entry(entry: _Record, manifest: _Record, number: int, *, stays: bool) -> dict[str, Any]:
     """An entry as another manifest has it: with the numbers that it inherited."""
     return {
         **entry,
