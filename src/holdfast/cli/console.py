@@ -11,7 +11,6 @@ import click
 from holdfast.cli.arguments import remember_debug
 from holdfast.cli.output import print_json, print_line
 from holdfast.cli.serve import refuse_without_extra
-from holdfast.config.catalog import is_name, load_catalog
 from holdfast.errors import InvalidRequest
 
 
@@ -37,6 +36,7 @@ def console(
     """
     refuse_without_extra()
     # Loaded here because other commands must not wait for the server's packages.
+    from holdfast.config.catalog import load_catalog
     from holdfast.console.run import lake_site, serving_console
 
     tables = {**(load_catalog(catalog).tables if catalog else {}), **name_tables(paths)}
@@ -59,6 +59,9 @@ def console(
 
 def name_tables(paths: Iterable[str]) -> dict[str, str]:
     """A name for each table: the last part of its path, with a number where that is taken."""
+    # Loaded here because it brings a reader of YAML, which other commands must not wait for.
+    from holdfast.config.catalog import is_name
+
     found: dict[str, str] = {}
     for path in paths:
         last = path.rstrip("/").rpartition("/")[2]

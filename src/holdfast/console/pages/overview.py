@@ -132,11 +132,10 @@ def _places_here(
     table: OpenTable, status: TableStatus, served: Mapping[tuple[str, str], list[Any]]
 ) -> list[dict[str, Any]]:
     """The tables of this service that show a commit of the table, and how far behind it is."""
-    found = []
-    commits = [one.time for one in load_timeline(table.store).completed_commits]
-    for (lake, instant), rows in served.items():
-        if lake != table.location.uri:
-            continue
+    found: list[dict[str, Any]] = []
+    mine = {instant: rows for (lake, instant), rows in served.items() if lake == table.location.uri}
+    commits = [one.time for one in load_timeline(table.store).completed_commits] if mine else []
+    for instant, rows in mine.items():
         behind = sum(time > instant for time in commits)
         is_gone = instant not in commits and bool(commits) and instant > commits[0]
         for row in rows:
@@ -155,7 +154,8 @@ def _as_recorded(site: Site, table: OpenTable, status: TableStatus) -> list[dict
     """What the lake table remembers of its pushes to services that nobody asks here."""
     if site.push is not None:
         return []
-    commits = [one.time for one in load_timeline(table.store).completed_commits]
+    recorded = find_served(push_records(table).pushes, {})
+    commits = [one.time for one in load_timeline(table.store).completed_commits] if recorded else []
     return [
         {
             "table": raw_name(push.table), "instant": push.instant,
@@ -163,7 +163,7 @@ def _as_recorded(site: Site, table: OpenTable, status: TableStatus) -> list[dict
             "word": f"{drift_text(sum(time > push.instant for time in commits))}, as recorded",
             "is_behind": any(time > push.instant for time in commits), "is_seen": False,
         }
-        for push in find_served(push_records(table).pushes, {})
+        for push in recorded
     ]  # fmt: skip
 
 
