@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, DataFrameReader
+from pyspark.sql import DataFrame, DataFrameReader, Row
 from pyspark.sql import functions as f
 
 import holdfast
@@ -120,7 +120,9 @@ class HoldfastMergeOnRead(Holdfast):
         return digest(opened.read(self._spark, as_of=version, columns=list(DIGESTED)))
 
     def compact(self, table: str) -> None:
-        holdfast.open_table(table).compact(self._spark)
+        assert holdfast.open_table(table).compact(self._spark) is not None, (
+            "nothing lay beside the base files"
+        )
 
 
 class Hudi:
@@ -219,7 +221,8 @@ class Hudi:
         self._call(f"run_clean(table => '{self._CATALOG_TABLE}', retain_commits => 1)")
 
     def compact(self, table: str) -> None:
-        self._call(f"run_compaction(op => 'scheduleAndExecute', table => '{self._CATALOG_TABLE}')")
+        done = self._call(f"run_compaction(op => 'scheduleAndExecute', table => '{self._CATALOG_TABLE}')")
+        assert done, "nothing lay beside the base files"
 
     def fail(self, table: str, rows: Load) -> None:
         try:
@@ -254,8 +257,8 @@ class Hudi:
             given |= self._MORE_FOLLOW
         rows.frame(self._spark).write.format("hudi").options(**given).mode("append").save(table)
 
-    def _call(self, procedure: str) -> None:
-        self._spark.sql(f"call {procedure}").collect()
+    def _call(self, procedure: str) -> list[Row]:
+        return self._spark.sql(f"call {procedure}").collect()
 
 
 class Delta:

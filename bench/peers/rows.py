@@ -45,6 +45,8 @@ class Rows:
     """All rows, in as many parts as the change read has commits."""
     groups: str
     """Few rows in very many partitions."""
+    tenth: str
+    """Later editions of one row in ten: new rows would not lie beside data files."""
     scattered: Sequence[str]
     """Later editions of one row in a hundred, each time others: rounds that follow each other."""
 
@@ -70,6 +72,7 @@ def make_rows(session: SparkSession, data: Path, count: int, *, groups: int, has
         one_city=str(one_city.path),
         parts=_parts(session, data, everything, count),
         groups=_groups(session, data, everything, count, groups),
+        tenth=str(updates(session, data, rows=count, percent=10).path),
         scattered=[
             str(scattered(session, data, rows=count, number=number).path) for number in range(_ROUNDS)
         ],

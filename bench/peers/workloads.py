@@ -337,12 +337,12 @@ def compaction(arena: Arena, rows: Rows) -> Workload:
     arena = arena.merging()
 
     def set_up(_folder: Path) -> Scene:
-        new = Load(path=rows.incoming[10], keeps_logs=True)
+        new = Load(path=rows.tenth, keeps_logs=True)
         variants = [
             arena.variant(
                 peer,
                 _asking(arena, peer, "compact"),
-                begins_with=_changed(arena, peer, "logged", rows, "upsert", new),
+                begins_with=_changed(arena, peer, "tenth", rows, "upsert", new),
             )
             for peer in arena.peers
         ]

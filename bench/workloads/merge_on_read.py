@@ -79,7 +79,11 @@ def compaction(session: Callable[[], SparkSession], data: Path, *, rows: int) ->
     def set_up(_folder: Path) -> Scene:
         new = updates(session(), data, rows=rows, percent=10)
         contest = _contest(session(), data, rows)
-        compact = contest.merge_on_read(_MERGING, lambda table: table.compact(session()))
+
+        def act(table: Table) -> None:
+            assert table.compact(session()) is not None, "there are log files"
+
+        compact = contest.merge_on_read(_MERGING, act)
         variants = (
             contest.holdfast(_COPYING, partial(Table.upsert, rows=new.frame)),
             _after(compact, lambda table: table.upsert(new.frame, options=_KEEPS_LOGS)),

@@ -115,6 +115,7 @@ def write_rows(folder):
         one_city=part("one_city", "x", "y", ts=5),
         parts=[part(f"part-{number}", f"p{number}", ts=number) for number in range(4)],
         groups=part("groups", "a", "b", ts=1),
+        tenth=part("tenth", "a", ts=5),
         scattered=[part(f"scattered-{number}", "a", "c", ts=10 + number) for number in range(3)],
     )
 

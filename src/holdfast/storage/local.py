@@ -22,7 +22,7 @@ from holdfast.errors import StorageUnavailable
 from holdfast.storage.disk import LOCAL_DISK, Disk, drop_checksum, open_folder_in
 from holdfast.storage.drafts import Drafts
 from holdfast.storage.paths import check_folder, check_path, is_text, prefix_of
-from holdfast.storage.refusals import GuardedFile, guarded_sink, refusals
+from holdfast.storage.refusals import GuardedFile, open_sink, refusals
 from holdfast.storage.store import Folder, StoredFile, read_or_none
 
 STAGING_FOLDER = ".hoodie/.holdfast/staging"
@@ -156,7 +156,7 @@ class LocalStore:
         check_path(path)
         folder = self._folder_of(path)
         with self._drafts.to_publish(folder, path) as draft:
-            with guarded_sink(draft.descriptor, path) as sink:
+            with open_sink(draft.descriptor, path) as sink:
                 yield sink
             with refusals(path):
                 self._drafts.finish(draft, path)

@@ -21,7 +21,7 @@ from obstore.store import AzureStore
 
 from holdfast.errors import InvalidRequest, StorageUnavailable
 from holdfast.storage.paths import check_folder, check_path, outside, prefix_of
-from holdfast.storage.refusals import guarded_sink, refusals
+from holdfast.storage.refusals import open_sink, refusals
 from holdfast.storage.store import Folder, StoredFile, read_or_none
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class ObjectStore:
         with ExitStack() as closing:
             with refusals(path):
                 spool = closing.enter_context(tempfile.TemporaryFile(buffering=0))
-            with guarded_sink(spool.fileno(), path) as sink:
+            with open_sink(spool.fileno(), path) as sink:
                 yield sink
             is_created = self._create(path, _map_file(spool.fileno(), path))
             is_ours = is_created or self._has_content(path, spool.fileno())

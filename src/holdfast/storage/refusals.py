@@ -65,7 +65,7 @@ class GuardedFile(io.FileIO):
 
 
 @contextmanager
-def guarded_sink(descriptor: int, path: str) -> Iterator[BinaryIO]:
+def open_sink(descriptor: int, path: str) -> Iterator[BinaryIO]:
     """What is written to it is in the file of the descriptor when the block ends, unless that fails."""
     file = GuardedFile(descriptor, "wb", path=path, closefd=False)
     sink = io.BufferedWriter(file, _SINK_BUFFER_BYTES)

@@ -64,16 +64,27 @@ class Pinot(Dialect):
             return super()._parse_type(parse_interval, fallback_to_identifier)
 
 
+def _write_sort_key(generator: generator.Generator, node: exp.Ordered) -> str:
+    direction = " DESC" if node.args.get("desc") else ""
+    place = "FIRST" if node.args.get("nulls_first") else "LAST"
+    return f"{generator.sql(node, 'this')}{direction} NULLS {place}"
+
+
+def _write_list(generator: generator.Generator, node: exp.Array) -> str:
+    return f"[{generator.expressions(node, flat=True)}]"
+
+
 class Engine(Dialect):
-    """How clauses are written for engines: as the standard has them, with the place of nulls always said."""
+    """How trees are written for engines: as the standard has it, with the place of nulls always said."""
 
     class Generator(generator.Generator):
-        def ordered_sql(self, expression: exp.Ordered) -> str:
-            direction = " DESC" if expression.args.get("desc") else ""
-            place = "FIRST" if expression.args.get("nulls_first") else "LAST"
-            return f"{self.sql(expression, 'this')}{direction} NULLS {place}"
+        TRANSFORMS: ClassVar = {
+            **generator.Generator.TRANSFORMS,
+            exp.Ordered: _write_sort_key,
+            exp.Array: _write_list,
+        }
 
 
 def write(tree: exp.Expr) -> str:
-    """A tree that was built for an engine, as SQL. The tree is used up."""
+    """A tree that was built for an engine, as SQL."""
     return Engine().generate(tree, copy=False, comments=False, normalize_functions=False)

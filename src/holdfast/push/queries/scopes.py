@@ -13,7 +13,7 @@ from holdfast.config.push_schema import DataType
 from holdfast.push.queries.admission import full_name
 from holdfast.push.queries.columns import FILLED, SEGMENT_NAME, Column, Value
 from holdfast.push.queries.failures import QueryError, QueryFailed
-from holdfast.push.queries.typed import Typed, identifier, quote, table_alias
+from holdfast.push.queries.typed import Typed, identifier, table_alias
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,18 +126,17 @@ class Columns:
         column = source.columns[name]
         assert isinstance(column, Column)
         self.use(source, column)
-        plain = Typed(f"{quote(source.alias)}.{quote(name)}", column.kind, column.is_array)
-        return plain, column.default
+        return Typed(_column(source, name), column.kind, column.is_array), column.default
 
     def reference(self, source: Source, name: str) -> Typed:
         """A column of a source as queries see it."""
         if name == SEGMENT_NAME:
             assert source.view is not None
             self._segment_names.add(source.view)
-            return Typed(f"{quote(source.alias)}.{quote(SEGMENT_NAME)}", DataType.STRING)
+            return Typed(_column(source, SEGMENT_NAME), DataType.STRING)
         column = source.find(name)
         assert column is not None
-        plain = f"{quote(source.alias)}.{quote(column.name)}"
+        plain = _column(source, column.name)
         if not isinstance(column, Column):
             return Typed(plain, column.kind, column.is_array)
         if self._null_handling or column.is_required:
@@ -147,11 +146,15 @@ class Columns:
         # plain dictionary column several times faster than by an expression.
         assert source.view is not None
         self._filled[source.view][column.name] = column
-        return Typed(f"{quote(source.alias)}.{quote(FILLED + column.name)}", column.kind, column.is_array)
+        return Typed(_column(source, FILLED + column.name), column.kind, column.is_array)
 
     def use(self, source: Source, column: Column) -> None:
         assert source.view is not None
         self._used[source.view][column.name] = column
+
+
+def _column(source: Source, name: str) -> exp.Column:
+    return exp.Column(this=identifier(name), table=identifier(source.alias))
 
 
 def _relation(name: str, alias: str) -> exp.Table:

@@ -26,7 +26,7 @@ from holdfast.push.queries.scopes import (
     syntax_refusal,
     unknown_column,
 )
-from holdfast.push.queries.typed import Typed, identifier, quote, table_alias
+from holdfast.push.queries.typed import Typed, identifier, leaf, table_alias
 
 DEFAULT_LIMIT = 10
 
@@ -134,7 +134,8 @@ class _Translator:
         )
         both = type(node)(
             with_=named,
-            this=exp.Subquery(this=left.tree),
+            # As text: a long row of unions is nested deeper than trees can be written.
+            this=exp.Subquery(this=leaf(write(left.tree))),
             expression=exp.Subquery(this=right.tree),
             distinct=node.args.get("distinct", True),
             **self._tail(node, replace(scope, sources=()), _by_name(outputs)),
@@ -173,9 +174,7 @@ class _Translator:
 
     def _where(self, node: exp.Select, scope: Scope) -> exp.Where | None:
         where = node.args.get("where")
-        return (
-            None if where is None else exp.Where(this=exp.Var(this=self._values.condition(where.this, scope)))
-        )
+        return None if where is None else exp.Where(this=self._values.condition(where.this, scope))
 
     def _having(self, node: exp.Select, scope: Scope) -> exp.Having | None:
         having = node.args.get("having")
@@ -296,7 +295,7 @@ class _Translator:
 
 def _by_name(outputs: Iterable[Output]) -> Mapping[str, Typed]:
     """The columns of an answer, as ORDER BY may name them."""
-    return {output.name.lower(): Typed(quote(output.name), output.kind) for output in outputs}
+    return {output.name.lower(): Typed(identifier(output.name), output.kind) for output in outputs}
 
 
 def _limit(node: exp.Expr) -> int | None:
