@@ -1,10 +1,12 @@
 import java.io.File;
+import java.lang.reflect.Method;
 import java.net.URI;
 import java.sql.DriverManager;
 import java.util.List;
 import org.apache.pinot.client.ConnectionFactory;
 import org.apache.pinot.common.restlet.resources.StartReplaceSegmentsRequest;
 import org.apache.pinot.common.utils.FileUploadDownloadClient;
+import org.apache.pinot.common.utils.SimpleHttpResponse;
 import org.apache.pinot.common.utils.http.HttpClient;
 import org.apache.pinot.spi.config.TableConfigs;
 import org.apache.pinot.spi.config.table.TableConfig;
@@ -54,8 +56,21 @@ public class PinotClients {
       URI upload = new URI(FileUploadDownloadClient.getUploadSegmentURI(controller) + "?tableName=" + table);
       client.uploadSegment(upload, name, segment, table, TableType.OFFLINE, false, true);
       URI end = FileUploadDownloadClient.getEndReplaceSegmentsURI(controller, table, "OFFLINE", entry);
-      System.out.println(client.endReplaceSegments(end, 60_000, null).getStatusCode());
+      System.out.println(end(client, end).getStatusCode());
     }
+  }
+
+  /** Newer releases take a body as well; there is none. */
+  private static SimpleHttpResponse end(FileUploadDownloadClient client, URI end) throws Exception {
+    for (Method method : FileUploadDownloadClient.class.getMethods()) {
+      if (method.getName().equals("endReplaceSegments")) {
+        Object[] values = new Object[method.getParameterCount()];
+        values[0] = end;
+        values[1] = 60_000;
+        return (SimpleHttpResponse) method.invoke(client, values);
+      }
+    }
+    throw new NoSuchMethodException("endReplaceSegments");
   }
 
   /** The Java client, which asks the controller for the brokers of the table. */
