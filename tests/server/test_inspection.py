@@ -28,6 +28,8 @@ def test_brokers_are_found_by_table_and_by_tenant(client, table):
     assert client.get(f"/brokers/tables/{table.name}").json() == [name]
     assert client.get("/brokers/tenants").json() == {"DefaultTenant": [name]}
     assert client.get("/brokers/tenants/DefaultTenant").json() == [name]
+    assert client.get("/tables/livebrokers").json()[table.typed] == [broker]
+    assert client.get("/tables/livebrokers", tables=table.name).json() == {table.typed: [broker]}
     assert client.get(f"/tables/{table.name}/livebrokers").json() == [f"{broker['host']}:{broker['port']}"]
 
 

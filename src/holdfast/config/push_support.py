@@ -1,6 +1,6 @@
 """What Pinot's table configurations and schemas may ask for and Holdfast does not do: refused by name.
 
-Whoever asked for other rows than are served would get wrong answers without a
+A table that asks for other rows than are served would give wrong answers without a
 word. What is done of transforms, filters and complex types, `push.ingestion` knows.
 """
 

@@ -259,15 +259,10 @@ class Controller:
         by: Caller,
     ) -> PublishResult:
         """Take a push back. Repeating it is safe; so is waiting for the brokers to show what was before."""
-
-        def decide(state: TableState) -> Step:
-            step = self._decide_revert(state, entry_id=entry_id, force=force, only_open=only_open, by=by)
-            if not may_empty:
-                check_not_emptied(state, step.decision.after)
-            return step
-
-        switched = self._publish_result(self._transactions.run(table, decide, by=by, dry_run=dry_run))
-        return self._with_brokers(table, switched, within_ms=0 if dry_run else brokers_within_ms)
+        decide = partial(self._decide_revert, entry_id=entry_id, force=force, only_open=only_open, by=by)
+        return self._go_back(
+            table, decide, may_empty=may_empty, brokers_within_ms=brokers_within_ms, dry_run=dry_run, by=by
+        )
 
     def rollback(
         self,
@@ -287,12 +282,11 @@ class Controller:
             if before is not None:
                 return no_change(state, before)
             decision = rollback(state, target, now_ms=self._clock.now_ms(), by=by, rules=self._rules)
-            if not may_empty:
-                check_not_emptied(state, decision.after)
             return Step(decision=decision, operation="rollback", request=asked)
 
-        switched = self._publish_result(self._transactions.run(table, decide, by=by, dry_run=dry_run))
-        return self._with_brokers(table, switched, within_ms=0 if dry_run else brokers_within_ms)
+        return self._go_back(
+            table, decide, may_empty=may_empty, brokers_within_ms=brokers_within_ms, dry_run=dry_run, by=by
+        )
 
     def redo(
         self,
@@ -308,11 +302,33 @@ class Controller:
 
         def decide(state: TableState) -> Step:
             decision = redo(state, entry_id, now_ms=self._clock.now_ms(), by=by, rules=self._rules)
-            if not may_empty:
-                check_not_emptied(state, decision.after)
             return _step(decision, "redo")
 
-        switched = self._publish_result(self._transactions.run(table, decide, by=by, dry_run=dry_run))
+        return self._go_back(
+            table, decide, may_empty=may_empty, brokers_within_ms=brokers_within_ms, dry_run=dry_run, by=by
+        )
+
+    def _go_back(
+        self,
+        table: str,
+        decide: Callable[[TableState], Step],
+        *,
+        may_empty: bool,
+        brokers_within_ms: int,
+        dry_run: bool,
+        by: Caller,
+    ) -> PublishResult:
+        """Take the step, unless it must leave rows and does not, and wait for the brokers to show it."""
+
+        def decide_with_check(state: TableState) -> Step:
+            step = decide(state)
+            if not may_empty:
+                check_not_emptied(state, step.decision.after)
+            return step
+
+        switched = self._publish_result(
+            self._transactions.run(table, decide_with_check, by=by, dry_run=dry_run)
+        )
         return self._with_brokers(table, switched, within_ms=0 if dry_run else brokers_within_ms)
 
     def end_group(
@@ -425,7 +441,7 @@ class Controller:
         return applied
 
     def _with_brokers(self, table: str, switched: PublishResult, *, within_ms: int) -> PublishResult:
-        """The result with what the brokers have applied; without a time, nobody waits for them."""
+        """The result with what the brokers have applied; without a time, it does not wait for them."""
         if not within_ms:
             return switched
         return replace(switched, brokers=self.wait_for_brokers(table, switched.epoch, within_ms=within_ms))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any
 
-from holdfast.config.push import raw_name
+from holdfast.config.push import name_with_type, raw_name
 from holdfast.config.server import Role
 from holdfast.errors import InvalidRequest
 from holdfast.format.znode import decode_record
@@ -25,6 +25,10 @@ _NO_RELOAD = "nothing to reload: a segment is one file, and brokers read every c
 
 class StateParameters(Parameters, frozen=True, kw_only=True):
     state: Annotated[str | None, Parameter("ONLINE or OFFLINE; every broker that is named is online.")] = None
+
+
+class LiveBrokersParameters(Parameters, frozen=True, kw_only=True):
+    tables: Annotated[tuple[str, ...], Parameter("Only these tables. Repeats.")] = ()
 
 
 class TenantParameters(StateParameters, frozen=True, kw_only=True):
@@ -138,6 +142,13 @@ def brokers_of_table(service: Service, call: Call[TableBrokersParameters]) -> Re
 def brokers_of_table_v2(service: Service, call: Call[TableBrokersParameters]) -> Reply:
     service.catalog.table(call.parameters.typed)
     return Reply(document=_brokers(service, call))
+
+
+def all_live_brokers(service: Service, call: Call[LiveBrokersParameters]) -> Reply:
+    """By typed name, as Pinot's Java client reads it."""
+    wanted = {raw_name(name) for name in call.parameters.tables}
+    names = [name for name in _tables(service, call) if not wanted or name in wanted]
+    return Reply(document=dict.fromkeys(map(name_with_type, names), _brokers(service, call)))
 
 
 def live_brokers(service: Service, call: Call[OfTable]) -> Reply:
@@ -292,6 +303,10 @@ ENDPOINTS = (
     _look(
         "/v2/brokers/tables/{table}", "GetBrokersOfTableV2", "The same, with addresses.",
         brokers_of_table_v2, TableBrokersParameters, _BROKERS,
+    ),
+    _look(
+        "/tables/livebrokers", "GetAllLiveBrokers", "Where the brokers of each table listen.",
+        all_live_brokers, LiveBrokersParameters,
     ),
     _look(
         "/tables/{table}/livebrokers", "GetLiveBrokers", "Where its brokers listen.", live_brokers, OfTable,

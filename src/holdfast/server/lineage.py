@@ -22,7 +22,7 @@ class LineageParameters(OfTypedTable, frozen=True, kw_only=True):
 
 class AuditParameters(OfTypedTable, frozen=True, kw_only=True):
     since: Annotated[int | None, Parameter("At or after this time, in milliseconds.")] = None
-    limit: Annotated[int | None, Parameter("At most so many, 100 by default, 1000 at most.")] = None
+    limit: Annotated[int | None, Parameter("How many at most: 100 by default, 1000 at the most.")] = None
 
 
 def lineage(service: Service, call: Call[LineageParameters]) -> Reply:

@@ -3,12 +3,14 @@
 import logging
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from socket import gethostname
 from urllib.parse import unquote
+
+from starlette.types import ASGIApp
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.config.push import raw_name
@@ -69,8 +71,16 @@ class Running:
 
 
 @contextmanager
-def serving(settings: ServerSettings, clock: Clock | None = None) -> Iterator[Running]:
-    """The service, answering on both ports; when the block ends it finishes what is under way and stops."""
+def serving(
+    settings: ServerSettings,
+    clock: Clock | None = None,
+    *,
+    front: Callable[[Service, ASGIApp], ASGIApp] | None = None,
+) -> Iterator[Running]:
+    """The service, answering on both ports; when the block ends it finishes what is under way and stops.
+
+    `front` puts something before the controller's routes, such as the console.
+    """
     clock = SystemClock() if clock is None else clock
     with ExitStack() as opened:
         # The ports first: a second service, started by mistake, fails before it touches anything.
@@ -79,12 +89,12 @@ def serving(settings: ServerSettings, clock: Clock | None = None) -> Iterator[Ru
         stopping = threading.Event()
         ports = (controller_port, broker_port)
         service = open_service(settings, clock, opened, ports=ports, stopping=stopping)
+        controller: ASGIApp = build_app(service, controller_endpoints(), name="controller", is_broker=False)
+        if front is not None:
+            controller = front(service, controller)
         listeners = Listeners(
             [
-                (
-                    build_app(service, controller_endpoints(), name="controller", is_broker=False),
-                    controller_port,
-                ),
+                (controller, controller_port),
                 (build_app(service, broker_endpoints(), name="broker", is_broker=True), broker_port),
             ],
             tls=settings.tls,

@@ -1,5 +1,6 @@
 """Routes of tables and schemas."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from holdfast.config.push import parse_table, raw_name, unknown_sections
@@ -98,7 +99,7 @@ def create_table(service: Service, call: Call[InDatabase]) -> Reply:
     table = parse_table(config).table
     call.require(Role.ADMIN, table)
     service.controller.tables.create(config, by=service.caller(call, table))
-    return Reply(document={**_about(config), **status(f"Table {table} successfully added")})
+    return _acceptance(f"Table {table} successfully added", _about(config))
 
 
 def update_table(service: Service, call: Call[OfTable]) -> Reply:
@@ -109,7 +110,7 @@ def update_table(service: Service, call: Call[OfTable]) -> Reply:
             "the name in the body is not the one in the path", table=table, code="NAME_MISMATCH"
         )
     service.controller.update_table(config, by=service.caller(call, table))
-    return Reply(document={**_about(config), **status(f"Table config updated for {raw_name(table)}")})
+    return _acceptance(f"Table config updated for {raw_name(table)}", _about(config))
 
 
 def validate_table(service: Service, call: Call[InDatabase]) -> Reply:
@@ -160,7 +161,7 @@ def add_schema(service: Service, call: Call[AddSchemaParameters]) -> Reply:
     service.controller.tables.put_schema(
         schema, override=call.parameters.override, by=service.caller(call, name)
     )
-    return Reply(document={"unrecognizedProperties": {}, **status(f"{name} successfully added")})
+    return _acceptance(f"{name} successfully added", {"unrecognizedProperties": {}})
 
 
 def update_schema(service: Service, call: Call[UpdateSchemaParameters]) -> Reply:
@@ -171,7 +172,7 @@ def update_schema(service: Service, call: Call[UpdateSchemaParameters]) -> Reply
         )
     service.catalog.schema(name)
     service.controller.tables.put_schema(schema, override=True, by=service.caller(call, name))
-    return Reply(document={"unrecognizedProperties": {}, **status(f"{name} successfully added")})
+    return _acceptance(f"{name} successfully added", {"unrecognizedProperties": {}})
 
 
 def validate_schema(service: Service, call: Call[InDatabase]) -> Reply:
@@ -227,6 +228,10 @@ def consistent_push(service: Service, call: Call[ConsistentPushParameters]) -> R
     if switched is not None:
         document |= publish_document(switched, is_dry_run=False)
     return Reply(document=document)
+
+
+def _acceptance(text: str, about: Mapping[str, Any]) -> Reply:
+    return Reply(document={**about, **status(text)})
 
 
 def _size(segment: Segment, servers: list[str]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
     plan ─► DROP in the ledger ─► note ─► hoodie.properties ─► data files ─► .hoodie ─► ledger ─► note
 
 From DROP on nothing can be written. With `hoodie.properties` the table is gone,
-for every reader at once: nobody finds a part of its rows. The note, `dropping`,
+for every reader at once: no reader finds a part of its rows. The note, `dropping`,
 is the last that goes; while it is there no table can be made in that place, and
 the same call finishes what was begun. Storage that fails after DROP takes nothing
 back: the error is `OutcomeUnknown`.

@@ -313,6 +313,8 @@ def test_ten_rows_come_unless_more_are_asked_for(tables, broker):
     assert rows_of(broker.answer("SELECT id FROM orders ORDER BY id LIMIT 90, 3")) == [[90], [91], [92]]
     assert rows_of(broker.answer("SELECT id FROM orders ORDER BY id DESC LIMIT 2 OFFSET 1")) == [[98], [97]]
     assert len(rows_of(broker.answer("SELECT id FROM orders LIMIT 2147483647"))) == 100
+    assert len(rows_of(broker.answer("(SELECT id FROM orders LIMIT 3)"))) == 3
+    assert rows_of(broker.answer("(SELECT id FROM orders) ORDER BY id DESC LIMIT 2")) == [[99], [98]]
 
 
 def test_groups_joins_unions_and_subqueries_are_answered(tables, broker):

@@ -240,7 +240,7 @@ class Broker:
         for name in names:
             full = name if "." in name or not prefix else prefix + name
             table = self._router.resolve(full)
-            # Whoever may not read a table does not learn whether it exists, not even by waiting.
+            # A user who may not read a table does not learn whether it exists, not even by waiting.
             _check_right(principal, table or full, asked=full)
             if table is None:
                 table = self._router.resolve_fresh(full)

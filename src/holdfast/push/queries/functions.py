@@ -63,7 +63,7 @@ def apply(name: str, arguments: Arguments, context: Context) -> Typed:
         if match is None:
             raise QueryFailed(QueryError.SQL_PARSING, "this function is not supported", found=name[:80])
         percent = Typed(match[2], DataType.INT, literal=int(match[2]))
-        rule = _estimated_percentile if match[1] == "est" else _percentile
+        rule = _percentile_estimate if match[1] == "est" else _percentile
         function, arguments = Function(rule, 2, 2, True), (*arguments, percent)
     if not function.least <= len(arguments) <= function.most:
         raise QueryFailed(
@@ -177,7 +177,7 @@ def _fraction(value: Typed) -> float:
     return min(1.0, percent / 100 + 1e-12)
 
 
-def _estimated_percentile(arguments: Arguments, context: Context) -> Typed:
+def _percentile_estimate(arguments: Arguments, context: Context) -> Typed:
     """PERCENTILEEST answers a whole number, the exact one here."""
     value = _call("quantile_disc", f"{as_long(arguments[0])}, {_fraction(arguments[1])!r}", context)
     return Typed(_or_when_empty(value, "CAST(-9223372036854775808 AS BIGINT)", context), DataType.LONG)
@@ -442,7 +442,7 @@ _FUNCTIONS: Mapping[str, Function] = {
     "distinctsum": _aggregate(_distinct_double("SUM", "0e0")),
     "distinctavg": _aggregate(_distinct_double("AVG", _LOWEST)),
     "percentile": _aggregate(_percentile, 2, 2),
-    "percentileest": _aggregate(_estimated_percentile, 2, 2),
+    "percentileest": _aggregate(_percentile_estimate, 2, 2),
     "percentiletdigest": _aggregate(_percentile, 2, 2),
     "percentilekll": _aggregate(_percentile, 2, 2),
     "percentilesmarttdigest": _aggregate(_percentile, 2, 2),
