@@ -77,11 +77,13 @@ class LayoutTwo:
             time, completion, action = _times_of(row)
             moment = moment_of(completion, self._zone)
             for state, content in ((State.COMPLETED, row["metadata"]), (State.REQUESTED, row["plan"])):
-                if state is State.COMPLETED or content:
+                if state is State.COMPLETED:
                     shown = as_layout_one(content or b"", action, state)
-                    files[time, action, state] = ArchivedFile(
-                        time, action, state, shown, moment, completion if state is State.COMPLETED else None
-                    )
+                    files[time, action, state] = ArchivedFile(time, action, state, shown, moment, completion)
+                elif content:
+                    # What became a commit and has a plan is a compaction.
+                    begun = Action.COMPACTION if action is Action.COMMIT else action
+                    files[time, action, state] = ArchivedFile(time, begun, state, content)
         return ArchivedTimeline(files)
 
     def archived_completions(self, store: Store) -> dict[InstantTime, InstantTime]:
