@@ -542,7 +542,7 @@ def _completions(store: Store, timeline: Timeline, logs: pa.Table) -> dict[Insta
     known = {commit.time: completion_of(commit) for commit in timeline.completed_commits}
     if pc.all(pc.is_in(logs["instant"], pa.array(list(known), pa.string())), min_count=0).as_py():
         return known
-    return layout_of(store).archived_completions(store) | known
+    return layout_of(store).completions_in_archive(store) | known
 
 
 def _sort_logs(logs: pa.Table) -> pa.Table:

@@ -70,7 +70,7 @@ class LayoutTwo:
             )
         return Instant(*parsed)
 
-    def archived(self, store: Store, folder: str, zone: dt.tzinfo) -> ArchivedTimeline:
+    def read_archive(self, store: Store, folder: str, zone: dt.tzinfo) -> ArchivedTimeline:
         """All that is archived, with what it says."""
         files: dict[tuple[InstantTime, Action, State], ArchivedFile] = {}
         for row in self._history_rows(store, None):
@@ -86,7 +86,7 @@ class LayoutTwo:
                     files[time, action, state] = ArchivedFile(time, begun, state, content)
         return ArchivedTimeline(files)
 
-    def archived_completions(self, store: Store) -> dict[InstantTime, InstantTime]:
+    def completions_in_archive(self, store: Store) -> dict[InstantTime, InstantTime]:
         """When each archived write was completed."""
         rows = self._history_rows(store, _HISTORY_TIMES)
         found = {}

@@ -37,9 +37,9 @@ from holdfast.model.slices import FileSlice
 from holdfast.read.snapshot import Snapshot, take_settled_snapshot
 from holdfast.services.convert.plan import (
     Conversion,
-    converted_content,
-    converted_instants,
-    converted_log,
+    convert_content,
+    convert_instants,
+    convert_log,
     plan_conversion,
 )
 from holdfast.services.verify.verify import verify
@@ -184,7 +184,7 @@ def _bring_logs(table: OpenTable, draft: Path, plan: Conversion) -> dict[str, in
     """Copy the log files to their new names; how long each is there, by its old path."""
     sizes = {}
     for path in plan.present:
-        content = converted_log(table.store.read(path))
+        content = convert_log(table.store.read(path))
         (draft / plan.logs[path]).write_bytes(content)
         sizes[path] = len(content)
     return sizes
@@ -197,7 +197,7 @@ def _make_timeline(table: OpenTable, draft: Path, plan: Conversion, sizes: dict[
     """
     zone = timeline_zone(table)
     (draft / ".hoodie").mkdir()
-    for path, content, instant in converted_instants(table.store, plan, sizes):
+    for path, content, instant in convert_instants(table.store, plan, sizes):
         (draft / path).write_bytes(content)
         made = instant.completed_at or moment_of(instant.time, zone)
         made_ns = round(made.timestamp() * 1000) * 1_000_000
@@ -205,7 +205,7 @@ def _make_timeline(table: OpenTable, draft: Path, plan: Conversion, sizes: dict[
     files = [
         ArchivedFile(
             file.time, file.action, file.state,
-            _archived_content(file, plan, sizes),
+            _content_for_archive(file, plan, sizes),
             file.changed_at,
         )
         for file in read_archive(table.store, table.settings).files.values()
@@ -221,10 +221,10 @@ def _make_timeline(table: OpenTable, draft: Path, plan: Conversion, sizes: dict[
     return len({(file.time, file.action) for file in files})
 
 
-def _archived_content(file: ArchivedFile, plan: Conversion, sizes: dict[str, int]) -> bytes:
+def _content_for_archive(file: ArchivedFile, plan: Conversion, sizes: dict[str, int]) -> bytes:
     if file.state is not State.COMPLETED or not file.content:
         return file.content
-    return converted_content(file.content, file.action, plan, sizes)
+    return convert_content(file.content, file.action, plan, sizes)
 
 
 def _make_settings(draft: Path, plan: Conversion) -> None:

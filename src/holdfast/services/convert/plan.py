@@ -134,7 +134,7 @@ def _new_names(view: View) -> dict[str, str]:
     return names
 
 
-def converted_log(content: bytes) -> bytes:
+def convert_log(content: bytes) -> bytes:
     """A log file as every reader of version 6 takes it."""
     blocks = list(decode_blocks(content))
     if not any(isinstance(b, LogBlock) and b.header.keys() & set(_NOT_IN_OLD_LOGS) for b in blocks):
@@ -148,7 +148,7 @@ def converted_log(content: bytes) -> bytes:
     return b"".join(kept)
 
 
-def converted_instants(
+def convert_instants(
     store: Store, plan: Conversion, sizes: Mapping[str, int]
 ) -> Iterator[tuple[str, bytes, Instant]]:
     """The files of the new timeline with their contents, each with its instant; completed ones come last."""
@@ -163,13 +163,13 @@ def converted_instants(
     for instant in plan.instants:
         path = instant_file(instant.time, instant.action, State.COMPLETED)
         with report_damage("an instant cannot be converted", file=path):
-            yield path, converted_content(store.read(path), instant.action, plan, sizes), instant
+            yield path, convert_content(store.read(path), instant.action, plan, sizes), instant
 
 
-def converted_content(content: bytes, action: Action, plan: Conversion, sizes: Mapping[str, int]) -> bytes:
+def convert_content(content: bytes, action: Action, plan: Conversion, sizes: Mapping[str, int]) -> bytes:
     """What a completed instant says, with the new names of log files."""
     if action in COMMIT_ACTIONS and plan.logs:
-        return _converted_commit(content, plan, sizes)
+        return _convert_commit(content, plan, sizes)
     if action is Action.SAVEPOINT and plan.logs:
         found = decode_savepoint(content)
         parts = {
@@ -183,16 +183,16 @@ def converted_content(content: bytes, action: Action, plan: Conversion, sizes: M
     return content
 
 
-def _converted_commit(content: bytes, plan: Conversion, sizes: Mapping[str, int]) -> bytes:
+def _convert_commit(content: bytes, plan: Conversion, sizes: Mapping[str, int]) -> bytes:
     metadata = decode_commit(content)
     converted = {
-        partition: [_converted_stat(stat, plan, sizes) for stat in stats]
+        partition: [_convert_stat(stat, plan, sizes) for stat in stats]
         for partition, stats in metadata.partition_to_write_stats.items()
     }
     return encode_commit(msgspec.structs.replace(metadata, partition_to_write_stats=converted))
 
 
-def _converted_stat(stat: WriteStat, plan: Conversion, sizes: Mapping[str, int]) -> WriteStat:
+def _convert_stat(stat: WriteStat, plan: Conversion, sizes: Mapping[str, int]) -> WriteStat:
     """What a commit says of one file; of a log file by its new name."""
     if stat.path is None or stat.path not in plan.logs:
         return stat
