@@ -26,7 +26,13 @@ PAGES = [
     "docs/pipelines.md",
     "docs/gates.md",
 ]
-WITHOUT_SPARK = ["docs/installation.md", "docs/dataframes.md"]
+WITHOUT_SPARK = [
+    "docs/installation.md",
+    "docs/dataframes.md",
+    "docs/operations.md",
+    "docs/other-engines.md",
+    "docs/scheduling.md",
+]
 _LINK = re.compile(r"\]\(([^)#]+?)\)")
 
 

@@ -1,12 +1,12 @@
 """Settings of a table, as `hoodie.properties` keeps them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Self
 
 from holdfast.config import key_generators, timestamps
-from holdfast.config.choices import MergeMode, TableType, TimelineZone
+from holdfast.config.choices import ExportFormat, MergeMode, TableType, TimelineZone
 from holdfast.config.key_generators import KeyGenerator, PartitionType
 from holdfast.config.option import Area, split_names
 from holdfast.config.option_table import option_named, options_of
@@ -26,6 +26,7 @@ _RECORD_KEY = "hoodie.table.recordkey.fields"
 _HIVE_STYLE = "hoodie.datasource.write.hive_style_partitioning"
 _URL_ENCODE = "hoodie.datasource.write.partitionpath.urlencode"
 TIMELINE_ZONE = "hoodie.table.timeline.timezone"
+EXPORT_FORMATS = "holdfast.export.formats"
 _PAYLOAD_CLASS = "hoodie.compaction.payload.class"
 _MERGER = "hoodie.compaction.record.merger.strategy"
 _PAYLOAD_MERGER = "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5"
@@ -135,6 +136,11 @@ class TableSettings:
     def metadata_partitions(self) -> tuple[str, ...]:
         """Partitions of Hudi's metadata table that readers of this table trust."""
         return split_names(self.properties.get("hoodie.table.metadata.partitions", ""))
+
+    @property
+    def export_formats(self) -> tuple[ExportFormat, ...]:
+        """The other formats that the table is kept in."""
+        return parse_export_formats(split_names(self.properties.get(EXPORT_FORMATS, "")))
 
     @property
     def archive_folder(self) -> str:
@@ -411,9 +417,25 @@ def _parse_properties(properties: Mapping[str, str]) -> dict[str, str]:
             raise InvalidOption("this property cannot be set at creation", property=key, hint=hint)
         if name == key_generators.CLASS:
             stored = str(key_generators.parse_generator(value, option=key))
+        elif name == EXPORT_FORMATS:
+            stored = ",".join(parse_export_formats(split_names(value)))
         if given.setdefault(name, stored) != stored:
             raise InvalidOption("two spellings of a property contradict each other", property=name)
     return given
+
+
+def parse_export_formats(names: Iterable[str]) -> tuple[ExportFormat, ...]:
+    """The formats of these names, each once; `InvalidOption` if one is none."""
+    known = {str(form): form for form in ExportFormat}
+    for name in names:
+        if name.lower() not in known:
+            raise InvalidOption(
+                "there is no export to this format",
+                property=EXPORT_FORMATS,
+                value=name,
+                wanted=", ".join(known),
+            )
+    return tuple(dict.fromkeys(known[name.lower()] for name in names))
 
 
 def payload_of_mode(mode: MergeMode, ordering: str | None) -> Payload:
