@@ -245,6 +245,12 @@ RECIPES: dict[str, Recipe] = {
         *_CHANGES[:2], _SAVE, *_CHANGES[2:], _RESTORE, upsert(("d", "rome", 44), ts=5),
     )),
     "mor_evolved": Recipe(_EVOLVED, _MOR, options=_SETTLED),
+    "mor_partial": Recipe(
+        (BEGUN, Step("sql", "merge into {table} t using (select 'a' id, 'paris' city, 50D fare, 9L ts) s "
+                            "on t.id = s.id and t.city = s.city "
+                            "when matched then update set fare = s.fare, ts = s.ts")),
+        _MOR, refused="some of the columns alone",
+    ),
     "mor_custom": Recipe(
         (BEGUN, upsert(("a", "paris", 10))), _MOR,
         options={"hoodie.datasource.write.payload.class":

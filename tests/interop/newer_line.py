@@ -125,7 +125,8 @@ def _rows(rows: pa.Table) -> list[str]:
 def _plain(rows: list[Any]) -> list[str]:
     if rows and isinstance(rows[0], str):
         return rows
-    kept = ({k: as_json(v) for k, v in row.items() if k not in _LEFT_OUT} for row in rows)
+    # Hudi's changes have the columns of now, null, where ours have those of then.
+    kept = ({k: as_json(v) for k, v in row.items() if k not in _LEFT_OUT and v is not None} for row in rows)
     return sorted(json.dumps(row, sort_keys=True) for row in kept)
 
 
