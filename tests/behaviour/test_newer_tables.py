@@ -12,6 +12,7 @@ import holdfast
 from harness.hudi_fixtures import as_json
 from harness.newer_fixtures import answers_of, fixture_names, unpack
 from holdfast.errors import HoldfastError, SnapshotExpired, TableDamaged, UnsupportedTable
+from holdfast.format.schemas import arrow_schema
 
 _CHOSEN = fixture_names()
 _LEFT_OUT = ("_hoodie_commit_seqno", "_hoodie_file_name")
@@ -226,3 +227,25 @@ def test_the_errors_of_reading_are_of_this_program(opened, tmp_path):
 
     with pytest.raises(HoldfastError):
         holdfast.open_table(str(folder)).to_arrow()
+
+
+@pytest.mark.parametrize("kind", ["vector", "variant", "blob"])
+def test_types_that_hudi_stores_in_forms_of_its_own_are_refused_by_name(kind):
+    column = {"type": "fixed", "name": "x", "size": 8, "logicalType": kind}
+    schema = {"type": "record", "name": "t", "fields": [{"name": "embedding", "type": ["null", column]}]}
+
+    with pytest.raises(UnsupportedTable, match=kind.upper()):
+        arrow_schema(json.dumps(schema))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("name", ["v9_cow_complex", "v9_mor_event_time", "v9_mor_log_only"])
+def test_spark_reads_the_same_rows(name, opened, spark):
+    table, said = opened(name), answers_of(name)
+    since, until, changed = said["changes"][-1]
+
+    rows = pa.Table.from_pylist([r.asDict() for r in table.read(spark, meta_columns=True).collect()])
+    changes = table.changes(spark, since=since, until=until, meta_columns=True).collect()
+
+    assert rows_of(rows, name) == theirs(said["snapshot"], name)
+    assert len(changes) == len(changed)

@@ -212,7 +212,7 @@ def test_a_foreign_timestamp_table_that_cannot_be_honoured_is_opened_but_not_wri
 
 @pytest.mark.parametrize(
     ("version", "layout", "hint"),
-    [("8", "2", "hoodie.write.auto.upgrade=false"), ("9", "2", "downgrade_table"), ("5", "1", "0.15")],
+    [("7", "2", "hoodie.write.auto.upgrade=false"), ("10", "2", "downgrade_table"), ("5", "1", "0.15")],
 )
 def test_a_table_of_another_version_is_refused_with_the_way_back(version, layout, hint):
     settings = new()

@@ -13,8 +13,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PLACE = ROOT / "build" / "interop"
 MEGABYTES_NEEDED = 1500
 _NEEDS = (
-    "needs Maven for Hudi's bundles (200 MB, once), 1.5 GB of disk, 4 GB of memory "
-    "and about eight minutes; INTEROP=short about three"
+    "needs Maven for Hudi's bundles (300 MB, once), 1.5 GB of disk, 4 GB of memory "
+    "and about twenty minutes; INTEROP=short about five"
 )
 
 
@@ -41,12 +41,12 @@ class Line:
     @property
     def log(self) -> Path:
         """What the JVM says besides."""
-        return PLACE / f"{self.version}.log"
+        return PLACE / f"{self.name}-{self.version}.log"
 
     @property
     def tables(self) -> Path:
         """The tables of the last run."""
-        return PLACE / "tables" / self.version
+        return PLACE / "tables" / f"{self.name}-{self.version}"
 
     @property
     def python(self) -> Path:

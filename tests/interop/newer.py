@@ -246,7 +246,8 @@ RECIPES: dict[str, Recipe] = {
     )),
     "mor_evolved": Recipe(_EVOLVED, _MOR, options=_SETTLED),
     "mor_partial": Recipe(
-        (BEGUN, Step("sql", "merge into {table} t using (select 'a' id, 50D fare, 9L ts) s on t.id = s.id "
+        (BEGUN, Step("sql", "merge into {table} t using (select 'a' id, 'paris' city, 50D fare, 9L ts) s "
+                            "on t.id = s.id and t.city = s.city "
                             "when matched then update set fare = s.fare, ts = s.ts")),
         _MOR, refused="some of the columns alone",
     ),

@@ -12,13 +12,14 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from interop.lines import LINES, ROOT, Line
+from interop.lines import LINES, NEWER, ROOT, Line
 
 
 def main() -> int:
     form = sys.argv[1:]
     with ThreadPoolExecutor(len(LINES)) as pool:
-        outcomes = list(pool.map(lambda line: _converse(line, form), LINES.values()))
+        outcomes = list(pool.map(lambda line: _converse("interop.line", line, form), LINES.values()))
+        outcomes += pool.map(lambda line: _converse("interop.newer_line", line, form), NEWER.values())
     for line, counts, seconds in outcomes:
         if counts is None:
             say(f"Hudi {line.version}: the conversation broke off after {seconds:.0f} s; see {line.log}")
@@ -28,12 +29,12 @@ def main() -> int:
     return 0 if all(counts is not None and not counts["FAILED"] for _, counts, _ in outcomes) else 1
 
 
-def _converse(line: Line, form: list[str]) -> tuple[Line, dict[str, int] | None, float]:
+def _converse(module: str, line: Line, form: list[str]) -> tuple[Line, dict[str, int] | None, float]:
     """Let a process of its own talk to one line, and pass on what it says."""
     began = time.monotonic()
     path = os.pathsep.join(str(ROOT / folder) for folder in ("src", "tests"))
     environment = os.environ | {"PYTHONPATH": path, "PYSPARK_PYTHON": str(line.python)}
-    command = [str(line.python), "-m", "interop.line", line.name, *form]
+    command = [str(line.python), "-m", module, line.name, *form]
     counts = None
     line.log.parent.mkdir(parents=True, exist_ok=True)
     with (

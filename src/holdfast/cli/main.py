@@ -25,6 +25,7 @@ from holdfast.cli.cleans import cleans
 from holdfast.cli.commits import commits
 from holdfast.cli.compactions import compaction, compactions
 from holdfast.cli.console import console
+from holdfast.cli.convert import convert
 from holdfast.cli.create import create
 from holdfast.cli.drop import drop
 from holdfast.cli.exports import exports
@@ -137,7 +138,7 @@ _SECTIONS: Mapping[str, Sequence[click.Command]] = {
     "Look": (show, read, timeline, commits, fsview, heartbeats, verify, console),
     "Go back": (undo, restore, savepoints, rollbacks),
     "Serve": (serve, push, query),
-    "Maintain": (cleans, archive, compactions, compaction, exports, repair),
+    "Maintain": (cleans, archive, compactions, compaction, exports, repair, convert),
 }
 _AS_IN_HUDI_CLI = {"commit": commits, "clean": cleans, "savepoint": savepoints}
 """Other names, by which hudi-cli's commands work as they are written there."""

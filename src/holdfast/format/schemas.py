@@ -61,6 +61,8 @@ _LOGICAL_ARROW = {
     ("long", "time-micros"): pa.time64("us"),
 }
 
+_NEWER_TYPES = ("vector", "variant", "blob")
+
 _WIDENED = {
     pa.int8(): pa.int32(),
     pa.int16(): pa.int32(),
@@ -311,6 +313,7 @@ class _AvroTypes:
             case list():
                 return self._union(avro, namespace=namespace, path=path)
             case {"type": str(kind), **attributes}:
+                _refuse_newer_type(attributes, path)
                 return self._complex(kind, attributes, namespace=namespace, path=path)
             case {"type": dict() | list() as inner}:
                 return self.arrow_type(inner, namespace=namespace, path=path)
@@ -382,6 +385,15 @@ class _AvroTypes:
                         f"Avro schema has a field without a name of its own or a type in {path!r}"
                     )
         return list(fields.values())
+
+
+def _refuse_newer_type(avro: _Attributes, path: str) -> None:
+    """Refuse what Hudi from 1.2 on means by an annotation, and stores in a form of its own."""
+    logical = avro.get("logicalType")
+    if isinstance(logical, str) and logical.lower() in _NEWER_TYPES:
+        raise UnsupportedTable(
+            "a column of the table has a type that is not supported", column=path, type=logical.upper()
+        )
 
 
 def _full_name(name: str, *, namespace: str) -> str:

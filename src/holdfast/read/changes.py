@@ -17,7 +17,7 @@ from holdfast.format.schemas import META_COLUMNS
 from holdfast.model.instant import Instant, InstantTime, end_of, just_before
 from holdfast.model.names import BASE_FILE_PATTERN, parse_log_file
 from holdfast.read.arrow_rows import select_schema
-from holdfast.read.completed_range import RequestRange, completed_range
+from holdfast.read.completed_range import RequestRange, range_of_completions
 from holdfast.read.merged_rows import each_merged_row, may_have_younger_rows
 from holdfast.read.prune import Condition, each_match
 from holdfast.read.snapshot import Moment, Snapshot, as_instant, snapshot, take_settled_snapshot
@@ -54,28 +54,28 @@ def changes(table: OpenTable, *, since: Moment, until: Moment | None = None) -> 
         raise UnsupportedTable(
             "the rows of this table do not say which commit wrote them", table=table.settings.name
         )
-    start = _completed_at(table, since)
-    end = None if until is None else _completed_at(table, until)
+    start = _completion_time(table, since)
+    end = None if until is None else _completion_time(table, until)
     if end is not None and start > end:
         raise InvalidRequest("the range ends before it begins", since=start, until=end)
     if layout_of(table.store).has_completion_times:
-        return _completed_changes(table, completed_range(table, start, end))
+        return _changes_by_completion(table, range_of_completions(table, start, end))
     found = _newest(table, start) if end is None else snapshot(table, as_of=end)
     return _younger(found, start)
 
 
-def _completed_changes(table: OpenTable, requests: RequestRange) -> Changes:
+def _changes_by_completion(table: OpenTable, requests: RequestRange) -> Changes:
     """As in Hudi 1.x: files alone that were written in the range, so that older rows do not compete."""
     if requests.until is None:
         found = snapshot(table)
         return Changes(requests.since, found.only(pa.array([False] * found.slices.num_rows, pa.bool_())))
     found = snapshot(table, as_of=requests.until)
     if found.merge is not None:
-        found = replace(found, slices=_written_by(found.slices, requests.commits), are_first=None)
+        found = replace(found, slices=_keep_files_of(found.slices, requests.commits), are_first=None)
     return _younger(found, requests.since)
 
 
-def _written_by(slices: pa.Table, commits: Collection[InstantTime]) -> pa.Table:
+def _keep_files_of(slices: pa.Table, commits: Collection[InstantTime]) -> pa.Table:
     """The slices with logs without those files that other commits wrote; others as they are."""
     kept = []
     for each in each_slice(slices):
@@ -98,7 +98,7 @@ def _younger(found: Snapshot, start: InstantTime) -> Changes:
     return Changes(start, younger, has_older_rows)
 
 
-def _completed_at(table: OpenTable, moment: Moment) -> InstantTime:
+def _completion_time(table: OpenTable, moment: Moment) -> InstantTime:
     """As `as_instant`; of an instant that says when it was completed, that."""
     if isinstance(moment, Instant):
         return completion_of(moment)

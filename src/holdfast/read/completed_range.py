@@ -31,7 +31,7 @@ class RequestRange(NamedTuple):
     """All that were completed in the range, services too."""
 
 
-def completed_range(table: OpenTable, since: InstantTime, until: InstantTime | None) -> RequestRange:
+def range_of_completions(table: OpenTable, since: InstantTime, until: InstantTime | None) -> RequestRange:
     """The commits that were completed in (since, until].
 
     `UnsupportedTable` if they overlap others: then no snapshot has the state of theirs alone.
@@ -65,7 +65,7 @@ def _completions(table: OpenTable, since: InstantTime) -> dict[InstantTime, Inst
     """When each commit was completed; those that are archived, too, where the range reaches them."""
     found = {c.time: completion_of(c) for c in load_timeline(table.store).completed_commits}
     if not found or min(found.values()) > since:
-        found = layout_of(table.store).archived_completions(table.store) | found
+        found = layout_of(table.store).completions_in_archive(table.store) | found
     return found
 
 

@@ -10,10 +10,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from holdfast.errors import SnapshotExpired, TableDamaged, TableNotFound
+from holdfast.errors import SnapshotExpired, TableDamaged, TableNotFound, UnsupportedTable
 from holdfast.model.instant import Instant
 from holdfast.storage.store import Store
 from holdfast.table.properties_file import read_settings
+from holdfast.timeline.layout import layout_of
 from holdfast.timeline.ledger import NO_SLOT, Committed, LedgerState
 from holdfast.timeline.timeline import Timeline, load_timeline
 
@@ -96,5 +97,11 @@ def _load_current(store: Store) -> Timeline:
     """
     timeline = load_timeline(store)
     if not timeline.instants:
-        read_settings(store)
+        settings = read_settings(store)
+        if settings.is_read_only and not layout_of(store).has_completion_times:
+            raise UnsupportedTable(
+                "the table was upgraded since it was opened",
+                version=settings.version,
+                hint="open it again: it is read, and not written",
+            )
     return timeline

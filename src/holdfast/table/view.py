@@ -523,12 +523,26 @@ def _find_shown_logs(view: View, compactions: Collection[InstantTime]) -> pa.Tab
     return _sort_logs(found)
 
 
+def place_written_logs(view: View) -> pa.Table:
+    """Every log file that is there, or that a commit of the timeline wrote, with the slice that it is of.
+
+    Rows of `DATA_FILES` in the order in which they apply, of a table whose timeline has completion times.
+    """
+    assert view.store is not None, "the view was taken of a store"
+    written = (
+        pa.nulls(0, pa.string()) if view.written_logs is None else view.written_logs["path"].combine_chunks()
+    )
+    paths = pa.concat_arrays([view.listed, written]).unique()
+    there = replace(view, listed=paths)
+    return _find_shown_logs(there, view.compactions)
+
+
 def _completions(store: Store, timeline: Timeline, logs: pa.Table) -> dict[InstantTime, InstantTime]:
     """When the writes of these log files were completed; the archive is asked for what left the timeline."""
     known = {commit.time: completion_of(commit) for commit in timeline.completed_commits}
     if pc.all(pc.is_in(logs["instant"], pa.array(list(known), pa.string())), min_count=0).as_py():
         return known
-    return layout_of(store).archived_completions(store) | known
+    return layout_of(store).completions_in_archive(store) | known
 
 
 def _sort_logs(logs: pa.Table) -> pa.Table:

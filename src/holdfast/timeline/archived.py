@@ -98,7 +98,7 @@ def _by_number(listed: Iterable[StoredFile]) -> dict[int, StoredFile]:
 
 def load_archived(store: Store, folder: str, zone: dt.tzinfo) -> ArchivedTimeline:
     """Read all archives, whatever the layout of the timeline."""
-    return layout_of(store).archived(store, folder, zone)
+    return layout_of(store).read_archive(store, folder, zone)
 
 
 def load_archived_files(store: Store, folder: str, zone: dt.tzinfo) -> ArchivedTimeline:

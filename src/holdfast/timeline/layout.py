@@ -28,10 +28,10 @@ class TimelineLayout(Protocol):
     def instants(self, store: Store) -> Iterator[Instant]:
         """What each file of the active timeline says: an instant, in one of the states it reached."""
 
-    def archived(self, store: Store, folder: str, zone: dt.tzinfo) -> ArchivedTimeline:
+    def read_archive(self, store: Store, folder: str, zone: dt.tzinfo) -> ArchivedTimeline:
         """What left the active timeline."""
 
-    def archived_completions(self, store: Store) -> dict[InstantTime, InstantTime]:
+    def completions_in_archive(self, store: Store) -> dict[InstantTime, InstantTime]:
         """When each commit was completed that left the active timeline, where that matters."""
 
 
@@ -49,12 +49,12 @@ class LayoutOne:
             changed = dt.datetime.fromtimestamp(file.modified_ms / 1000, dt.UTC)
             yield Instant(time, action, state, changed if state is State.COMPLETED else None)
 
-    def archived(self, store: Store, folder: str, zone: dt.tzinfo) -> ArchivedTimeline:
+    def read_archive(self, store: Store, folder: str, zone: dt.tzinfo) -> ArchivedTimeline:
         from holdfast.timeline.archived import load_archived_files
 
         return load_archived_files(store, folder, zone)
 
-    def archived_completions(self, store: Store) -> dict[InstantTime, InstantTime]:
+    def completions_in_archive(self, store: Store) -> dict[InstantTime, InstantTime]:
         return {}
 
 

@@ -70,21 +70,23 @@ class LayoutTwo:
             )
         return Instant(*parsed)
 
-    def archived(self, store: Store, folder: str, zone: dt.tzinfo) -> ArchivedTimeline:
+    def read_archive(self, store: Store, folder: str, zone: dt.tzinfo) -> ArchivedTimeline:
         """All that is archived, with what it says."""
         files: dict[tuple[InstantTime, Action, State], ArchivedFile] = {}
         for row in self._history_rows(store, None):
             time, completion, action = _times_of(row)
             moment = moment_of(completion, self._zone)
             for state, content in ((State.COMPLETED, row["metadata"]), (State.REQUESTED, row["plan"])):
-                if state is State.COMPLETED or content:
+                if state is State.COMPLETED:
                     shown = as_layout_one(content or b"", action, state)
-                    files[time, action, state] = ArchivedFile(
-                        time, action, state, shown, moment, completion if state is State.COMPLETED else None
-                    )
+                    files[time, action, state] = ArchivedFile(time, action, state, shown, moment, completion)
+                elif content:
+                    # What became a commit and has a plan is a compaction.
+                    begun = Action.COMPACTION if action is Action.COMMIT else action
+                    files[time, action, state] = ArchivedFile(time, begun, state, content)
         return ArchivedTimeline(files)
 
-    def archived_completions(self, store: Store) -> dict[InstantTime, InstantTime]:
+    def completions_in_archive(self, store: Store) -> dict[InstantTime, InstantTime]:
         """When each archived write was completed."""
         rows = self._history_rows(store, _HISTORY_TIMES)
         found = {}
