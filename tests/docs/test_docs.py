@@ -25,6 +25,7 @@ PAGES = [
     "docs/merge-on-read.md",
     "docs/pipelines.md",
     "docs/gates.md",
+    "docs/sql.md",
 ]
 WITHOUT_SPARK = ["docs/installation.md", "docs/dataframes.md"]
 _LINK = re.compile(r"\]\(([^)#]+?)\)")
@@ -111,6 +112,7 @@ def test_every_command_is_described():
         "push run": " JOB.yaml",
         "serve": " [",
         "query": " SQL",
+        "sql": " [STATEMENT]",
         "run": " PIPELINE.yaml",
     }
 
@@ -144,6 +146,6 @@ def test_the_public_names_are_the_ones_listed():
     assert sorted(holdfast.__all__) == [
         "ArchiveReport", "CleanPlan", "CleanReport", "Commit", "Instant", "Push", "RepairReport",
         "RestorePlan", "RestoreReport", "RollbackReport", "Savepoint", "Table", "VerifyReport",
-        "create_table", "open_table", "table_exists", "write",
+        "create_table", "open_table", "register", "sql", "table_exists", "write",
     ]  # fmt: skip
     assert all(getattr(holdfast, name) is not None for name in holdfast.__all__)

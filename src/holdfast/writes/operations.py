@@ -37,10 +37,12 @@ def write(
     return compact_if_due(table, commit, settings, rows.compactor)
 
 
-def delete_partitions(table: OpenTable, partitions: Sequence[str], settings: WriteSettings) -> Commit:
+def delete_partitions(
+    table: OpenTable, partitions: Sequence[str], settings: WriteSettings, *, origin: Origin = NO_ORIGIN
+) -> Commit:
     """Remove whole partitions, named by their paths."""
     check_write_settings(table, settings)
     if isinstance(partitions, str) or not partitions:
         raise InvalidRequest("name the partitions to delete", given=repr(partitions))
     repeated = find_repeated_commit(table, settings)
-    return repeated or run_write(table, plan_partition_delete(table, partitions, settings))
+    return repeated or run_write(table, plan_partition_delete(table, partitions, settings, origin))

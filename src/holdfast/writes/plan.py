@@ -102,7 +102,9 @@ def plan_write(
     )
 
 
-def plan_partition_delete(table: OpenTable, partitions: Sequence[str], settings: WriteSettings) -> WritePlan:
+def plan_partition_delete(
+    table: OpenTable, partitions: Sequence[str], settings: WriteSettings, origin: Origin = NO_ORIGIN
+) -> WritePlan:
     """Plan to remove whole partitions; refuses one that is not there."""
     paths = frozenset(path.strip("/") for path in partitions)
     groups = _groups(_newest(table, _base(table)), settings)
@@ -114,6 +116,7 @@ def plan_partition_delete(table: OpenTable, partitions: Sequence[str], settings:
         operation=Operation.DELETE_PARTITION,
         action=Operation.DELETE_PARTITION.action_on(table.settings.table_type),
         settings=settings,
+        origin=origin,
         partitions=paths,
     )
 

@@ -34,7 +34,7 @@ class ReadBase:
 
     def _check(self) -> None:
         """`PlanOutdated` if the table's rows are others by now."""
-        changed = self._decided_since() or self._shown_since()
+        changed = self._find_decision() or self._find_foreign_change()
         if changed is not None:
             raise PlanOutdated(
                 "the table was changed after this statement had read it",
@@ -42,7 +42,7 @@ class ReadBase:
                 hint="nothing was written; run the statement again",
             )
 
-    def _decided_since(self) -> InstantTime | None:
+    def _find_decision(self) -> InstantTime | None:
         ledger = self.table.ledger
         try:
             entries = list(ledger.between(self.slot, ledger.read().slot))
@@ -53,7 +53,7 @@ class ReadBase:
             ) from error
         return next((entry.instant for entry, _ in entries if entry.kind in _CHANGES), None)
 
-    def _shown_since(self) -> InstantTime | None:
+    def _find_foreign_change(self) -> InstantTime | None:
         """Other programs do not write the ledger; the timeline shows what they commit and take back."""
         state, timeline = self.table.ledger.read(), load_timeline(self.table.store)
         now = {commit.time for commit in timeline.completed_commits}
