@@ -74,7 +74,7 @@ def test_the_quick_start_runs_as_it_is_written(run, tmp_path):
     run(ADJUST)
     run(MERGE)
     fares = dict(run("SELECT rider, fare FROM rides"))
-    assert (fares["rider-C"], fares["rider-J"], fares["rider-K"]) == (25.0, 19.7, 64.2)
+    assert [fares[f"rider-{name}"] for name in "CJK"] == pytest.approx([25.0, 19.7, 64.2])
     assert len(fares) == 10
 
     run("DELETE FROM rides WHERE uuid = '3f3d9565-7261-40e6-9b39-b8aa784f95e2';")

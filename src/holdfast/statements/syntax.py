@@ -14,9 +14,8 @@ from holdfast.errors import InvalidRequest
 
 try:
     import sqlglot
-    from sqlglot import exp
+    from sqlglot import Token, TokenType, exp
     from sqlglot.errors import ParseError, SqlglotError
-    from sqlglot.tokenizer_core import Token, TokenType
 except ModuleNotFoundError as error:
     raise InvalidRequest(
         "a package is not installed", package=error.name, hint="pip install 'holdfast-lake[spark]'"
