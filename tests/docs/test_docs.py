@@ -27,7 +27,13 @@ PAGES = [
     "docs/gates.md",
     "docs/sql.md",
 ]
-WITHOUT_SPARK = ["docs/installation.md", "docs/dataframes.md"]
+WITHOUT_SPARK = [
+    "docs/installation.md",
+    "docs/dataframes.md",
+    "docs/operations.md",
+    "docs/other-engines.md",
+    "docs/scheduling.md",
+]
 _LINK = re.compile(r"\]\(([^)#]+?)\)")
 
 

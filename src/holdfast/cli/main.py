@@ -26,6 +26,7 @@ from holdfast.cli.commits import commits
 from holdfast.cli.compactions import compaction, compactions
 from holdfast.cli.create import create
 from holdfast.cli.drop import drop
+from holdfast.cli.exports import exports
 from holdfast.cli.failures import (
     DONE,
     FAILED,
@@ -136,7 +137,7 @@ _SECTIONS: Mapping[str, Sequence[click.Command]] = {
     "Look": (show, read, timeline, commits, fsview, heartbeats, verify),
     "Go back": (undo, restore, savepoints, rollbacks),
     "Serve": (serve, push, query),
-    "Maintain": (cleans, archive, compactions, compaction, repair),
+    "Maintain": (cleans, archive, compactions, compaction, exports, repair),
 }
 _AS_IN_HUDI_CLI = {"commit": commits, "clean": cleans, "savepoint": savepoints}
 """Other names, by which hudi-cli's commands work as they are written there."""

@@ -77,7 +77,8 @@ def serving(settings: ServerSettings, clock: Clock | None = None) -> Iterator[Ru
         controller_port = _bound(opened, settings, "controller")
         broker_port = _bound(opened, settings, "broker")
         stopping = threading.Event()
-        service = open_service(settings, clock, opened, broker_port=broker_port, stopping=stopping)
+        ports = (controller_port, broker_port)
+        service = open_service(settings, clock, opened, ports=ports, stopping=stopping)
         listeners = Listeners(
             [
                 (
@@ -114,7 +115,7 @@ def open_service(
     clock: Clock,
     opened: ExitStack,
     *,
-    broker_port: Bound,
+    ports: tuple[Bound, Bound],
     stopping: threading.Event,
 ) -> Service:
     """Everything behind the routes. What `opened` holds is closed by the caller."""
@@ -124,7 +125,8 @@ def open_service(
     opened.callback(metastore.close)
     location = location_of(settings.deep_store, is_private=True)
     deep_store = DeepStore(open_store(location))
-    host, port = broker_port.socket.getsockname()[:2]
+    controller_address, broker_address = (one.socket.getsockname()[:2] for one in ports)
+    host, port = broker_address
     catalog = Catalog(metastore, instance=f"Server_{host}_{port}")
     _check_files(catalog, deep_store, settings.deep_store)
     _close_folders(settings.deep_store, catalog)
@@ -159,6 +161,8 @@ def open_service(
         refused=RefusedCalls.open(metastore, clock, record=f"{gethostname()}_{port}"),
         ends=EndJobs(most=_ENDS_AT_ONCE, share=share_of_user(settings, _ENDS_AT_ONCE)),
         started_at_ms=clock.monotonic_ms(),
+        controller_address=controller_address,
+        broker_address=broker_address,
     )
 
 

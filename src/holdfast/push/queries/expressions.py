@@ -14,6 +14,7 @@ from sqlglot import exp
 from holdfast.config.push_schema import DataType
 from holdfast.push.queries import functions, times
 from holdfast.push.queries.columns import Value
+from holdfast.push.queries.dialect import write
 from holdfast.push.queries.failures import QueryError, QueryFailed
 from holdfast.push.queries.functions import Context
 from holdfast.push.queries.scopes import Columns, Output, Scope, syntax_refusal
@@ -22,7 +23,8 @@ from holdfast.push.queries.typed import Typed, as_text, as_timestamp, cast, numb
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    sql: str
+    tree: exp.Expr
+    """What an engine runs; to be written once."""
     outputs: tuple[Output, ...]
 
 
@@ -137,7 +139,7 @@ class Expressions:
         value = self.value(node.this, scope)
         query = node.args.get("query")
         if query is not None:
-            return Typed(f"({value.sql} IN ({self._query(query, scope).sql}))", DataType.BOOLEAN)
+            return Typed(f"({value.sql} IN ({write(self._query(query, scope).tree)}))", DataType.BOOLEAN)
         if node.args.get("unnest") or node.args.get("field"):
             raise syntax_refusal(node)
         options = [_fit_to(self.value(one, scope), value) for one in node.expressions]
@@ -214,16 +216,13 @@ class Expressions:
             "OVER",
         ):
             raise syntax_refusal(node)
-        pieces: list[str] = []
-        partitions = node.args.get("partition_by") or ()
-        if partitions:
-            pieces.append("PARTITION BY " + ", ".join(self.value(one, scope).sql for one in partitions))
-        order = node.args.get("order")
-        if order is not None:
-            pieces.append("ORDER BY " + ", ".join(self.sort_key(one, scope, {}) for one in order.expressions))
-        if node.args.get("spec") is not None:
-            pieces.append(_frame(node.args["spec"]))
-        tail = f" OVER ({' '.join(pieces)})"
+        order, frame = node.args.get("order"), node.args.get("spec")
+        window = exp.Window(
+            partition_by=[self.value(one, scope).node for one in node.args.get("partition_by") or ()],
+            order=None if order is None else self.order(order, scope, {}),
+            spec=None if frame is None else _frame(frame),
+        )
+        tail = f" {write(window).strip()}"
         if isinstance(node.this, exp.Filter):
             return self._filter(node.this, scope, tail)
         if not isinstance(node.this, exp.Anonymous):
@@ -234,10 +233,10 @@ class Expressions:
         inner = self._query(node, scope)
         if len(inner.outputs) != 1:
             raise QueryFailed(QueryError.QUERY_VALIDATION, "a subquery used as a value has one column")
-        return Typed(f"({inner.sql})", inner.outputs[0].kind)
+        return Typed(f"({write(inner.tree)})", inner.outputs[0].kind)
 
     def _exists(self, node: exp.Exists, scope: Scope) -> Typed:
-        return Typed(f"EXISTS ({self._query(node.this, scope).sql})", DataType.BOOLEAN)
+        return Typed(f"EXISTS ({write(self._query(node.this, scope).tree)})", DataType.BOOLEAN)
 
     def _row(self, node: exp.Tuple, scope: Scope) -> Typed:
         return Typed(f"({', '.join(self.value(one, scope).sql for one in node.expressions)})", None)
@@ -302,18 +301,23 @@ class Expressions:
             return Typed(sql if sign == "=" else f"(NOT {sql})", DataType.BOOLEAN)
         return Typed(f"({_fit_to(left, right)} {sign} {_fit_to(right, left)})", DataType.BOOLEAN)
 
-    def sort_key(self, node: exp.Expr, scope: Scope, names: Mapping[str, Typed]) -> str:
+    def order(self, node: exp.Order, scope: Scope, names: Mapping[str, Typed]) -> exp.Order:
+        """ORDER BY, where `names` may be used beside the columns."""
+        return exp.Order(expressions=[self._sort_key(one, scope, names) for one in node.expressions])
+
+    def _sort_key(self, node: exp.Expr, scope: Scope, names: Mapping[str, Typed]) -> exp.Ordered:
         if not isinstance(node, exp.Ordered):
             raise syntax_refusal(node)
         key = node.this
         if isinstance(key, exp.Column) and not key.table and key.name.lower() in names:
-            sql = names[key.name.lower()].sql
+            value = names[key.name.lower()].node
         elif is_ordinal(key):
-            sql = key.name
+            value = exp.Literal.number(key.name)
         else:
-            sql = self.value(key, scope).sql
-        direction = " DESC" if node.args.get("desc") else ""
-        return f"{sql}{direction} NULLS {'FIRST' if node.args.get('nulls_first') else 'LAST'}"
+            value = self.value(key, scope).node
+        return exp.Ordered(
+            this=value, desc=bool(node.args.get("desc")), nulls_first=bool(node.args.get("nulls_first"))
+        )
 
     _RULES: Mapping[type[exp.Expr], Callable[..., Typed]] = {
         exp.Literal: _literal,
@@ -393,24 +397,24 @@ def _operands(node: exp.Expr, kind: type[exp.Expr]) -> list[exp.Expr]:
     return operands
 
 
-def _frame(spec: exp.WindowSpec) -> str:
+def _frame(spec: exp.WindowSpec) -> exp.WindowSpec:
     """ROWS or RANGE BETWEEN."""
     kind = str(spec.args.get("kind") or "ROWS").upper()
     if kind not in ("ROWS", "RANGE") or spec.args.get("exclude"):
         raise syntax_refusal(spec)
-    start = _bound(spec.args.get("start"), spec.args.get("start_side"), spec)
-    end = _bound(spec.args.get("end") or "CURRENT ROW", spec.args.get("end_side"), spec)
-    return f"{kind} BETWEEN {start} AND {end}"
+    start, start_side = _bound(spec.args.get("start"), spec.args.get("start_side"), spec)
+    end, end_side = _bound(spec.args.get("end") or "CURRENT ROW", spec.args.get("end_side"), spec)
+    return exp.WindowSpec(kind=kind, start=start, start_side=start_side, end=end, end_side=end_side)
 
 
-def _bound(value: object, side: object, spec: exp.WindowSpec) -> str:
+def _bound(value: object, side: object, spec: exp.WindowSpec) -> tuple[exp.Expr | str, str | None]:
     words = str(side or "").upper()
     if isinstance(value, exp.Expr):
-        return f"{whole(value)} {'FOLLOWING' if words == 'FOLLOWING' else 'PRECEDING'}"
+        return exp.Literal.number(whole(value)), "FOLLOWING" if words == "FOLLOWING" else "PRECEDING"
     if str(value).upper() == "CURRENT ROW":
-        return "CURRENT ROW"
+        return "CURRENT ROW", None
     if str(value).upper() == "UNBOUNDED" and words in ("PRECEDING", "FOLLOWING"):
-        return f"UNBOUNDED {words}"
+        return "UNBOUNDED", words
     raise syntax_refusal(spec)
 
 

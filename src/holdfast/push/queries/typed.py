@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from sqlglot import exp
+
 from holdfast.config.push_schema import DataType
 from holdfast.push.queries.columns import DUCKDB_TYPES, Column, Value
 from holdfast.push.queries.failures import QueryError, QueryFailed
@@ -27,6 +29,20 @@ class Typed:
     @property
     def is_text(self) -> bool:
         return self.kind in (DataType.STRING, DataType.JSON)
+
+    @property
+    def node(self) -> exp.Expr:
+        """The value in a tree for an engine: a leaf that is written as it stands."""
+        return exp.Var(this=self.sql)
+
+
+def identifier(name: str) -> exp.Identifier:
+    """A name in a tree for an engine."""
+    return exp.to_identifier(name, quoted=True)
+
+
+def table_alias(name: str, columns: Iterable[str] = ()) -> exp.TableAlias:
+    return exp.TableAlias(this=identifier(name), columns=[identifier(column) for column in columns])
 
 
 def quote(name: str) -> str:
