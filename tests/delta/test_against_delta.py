@@ -161,6 +161,7 @@ def pair(spark, tmp_path, request):
     return made
 
 
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
     ("pair", "name"), [(shape, name) for name, shape in SHAPES.items()], ids=list(SHAPES), indirect=["pair"]
 )
