@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 MATRIX := lowest oldest default spark41 spark42 newest
 PARALLEL := --numprocesses=logical --maxprocesses=4
 
-.PHONY: run tour test quick test-whole test-all test-deep test-faults test-damage test-fuzz explore test-matrix test-zookeeper zookeeper test-avro avro test-pinot pinot-clients test-console pictures chromium test-exports newer-fixtures chaos push-chaos interop interop-jars fixtures hudi-options option-pages docs dist lint bench bench-growth bench-peers lock preflight clean
+.PHONY: run tour test quick test-whole test-all test-deep test-faults test-damage test-fuzz explore test-matrix test-zookeeper zookeeper test-avro avro test-pinot pinot-clients test-console pictures chromium test-exports newer-fixtures test-delta chaos push-chaos interop interop-jars fixtures hudi-options option-pages docs dist lint bench bench-growth bench-peers lock preflight clean
 
 run: preflight $(READY)
 	@$(BIN)/python examples/story.py
@@ -56,7 +56,7 @@ test-fuzz: preflight $(READY)
 
 # Everything there is, but every schedule (`explore`), the long runs of chance (`chaos`, `push-chaos`) and the
 # benchmarks: every PySpark of the matrix, ZooKeeper, Avro and Apache Hudi as peers, too.
-test-all: lint test-whole test-deep test-faults test-damage test-fuzz test-matrix test-zookeeper test-avro test-pinot test-console test-exports interop hudi-options
+test-all: lint test-whole test-deep test-faults test-damage test-fuzz test-matrix test-zookeeper test-avro test-pinot test-console test-exports test-delta interop hudi-options
 
 # Every schedule with one switch, too; about half an hour.
 explore: preflight $(READY)
@@ -100,6 +100,10 @@ test-pinot: pinot-clients
 
 pinot-clients: preflight $(READY)
 	@PYTHONPATH=. $(BIN)/python tests/pinot/jars.py
+
+# The same random statements on tables of Holdfast and of Delta Lake, whose jars Maven fetches; some minutes.
+test-delta: preflight $(READY)
+	HOLDFAST_DELTA=$$(PYTHONPATH=.:tests $(BIN)/python tests/delta/jars.py) $(BIN)/pytest tests/delta
 
 avro: preflight $(READY)
 	@PYTHONPATH=. $(BIN)/python tests/avro/jar.py

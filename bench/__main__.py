@@ -21,6 +21,7 @@ from bench.workloads.change_read import change_read
 from bench.workloads.clean import Versions, clean_deletion, clean_increment, clean_plan
 from bench.workloads.control_plane import Size, control_plane
 from bench.workloads.delete import delete
+from bench.workloads.merge import merge
 from bench.workloads.merge_on_read import MERGING
 from bench.workloads.overwrite import overwrite
 from bench.workloads.push import push, push_switch
@@ -160,6 +161,7 @@ def _workloads(data: Path, *, rows: int, groups: Sequence[int], cleaned: Version
             for percent in PERCENTS
         ),
         *(unpartitioned(session, data, rows=rows, percent=percent) for percent in UNPARTITIONED_PERCENTS),
+        merge(session, data, rows=rows),
         touched_groups(session, data, rows=rows),
         delete(session, data, rows=rows),
         overwrite(session, data, rows=rows),

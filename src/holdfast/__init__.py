@@ -22,6 +22,8 @@ if TYPE_CHECKING:
         Savepoint,
         VerifyReport,
     )
+    from holdfast.statements.catalog import register
+    from holdfast.statements.run import sql
 
 __version__ = "0.1.0"
 
@@ -41,6 +43,8 @@ __all__ = [
     "VerifyReport",
     "create_table",
     "open_table",
+    "register",
+    "sql",
     "table_exists",
     "write",
 ]
@@ -61,6 +65,8 @@ _HOMES = {
     "VerifyReport": "holdfast.model.reports",
     "create_table": "holdfast.lake",
     "open_table": "holdfast.lake",
+    "register": "holdfast.statements.catalog",
+    "sql": "holdfast.statements.run",
     "table_exists": "holdfast.lake",
     "write": "holdfast.dropin",
 }

@@ -60,6 +60,15 @@ def test_an_upsert_without_partitions_changes_every_group_with_every_index(resul
         assert files_written(result, f"Holdfast {index}") == 64
 
 
+def test_a_merge_into_writes_what_the_upsert_writes(results):
+    from bench.workloads.merge import merge
+
+    result = results(merge)
+
+    assert files_written(result, "Holdfast MERGE INTO") == files_written(result, "Holdfast upsert")
+    assert len(result.goals) == 1
+
+
 def test_an_upsert_of_one_group_writes_one_file(results):
     from bench.workloads.touched_groups import touched_groups
 

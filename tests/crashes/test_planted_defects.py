@@ -48,8 +48,9 @@ from holdfast.table.view import load_view
 from holdfast.timeline.ledger import Aborted, Ledger
 from holdfast.timeline.timeline import Timeline, load_timeline
 from holdfast.writes import commit, compact_task, new_versions, operations, plan, task, transaction
+from holdfast.writes.read_base import ReadBase
 from holdfast.writes.validation import Validation, refuse_if_fenced
-from interleavings.scenarios import CREATING, INGESTING, MANY_WRITERS, NAMING, REPEATING, SCENARIOS
+from interleavings.scenarios import CREATING, INGESTING, MANY_WRITERS, NAMING, REPEATING, SCENARIOS, UPDATING
 
 SEED = 7
 
@@ -339,6 +340,16 @@ def test_a_number_that_is_not_looked_for_in_the_slot_is_found(monkeypatch):
     monkeypatch.setattr(commit, "refuse_repeat", lambda *_: None)
 
     assert explorer_finds_it(REPEATING)
+
+
+@pytest.mark.parametrize("forgotten", ["check", "conflict"])
+def test_a_statement_that_forgets_what_it_read_is_found(monkeypatch, forgotten):
+    """The first is what happened before its BEGIN, the second what happened after it."""
+    anything = {"check": lambda: None, "conflict": lambda _: None}[forgotten]
+    whole = ReadBase.origin
+    monkeypatch.setattr(ReadBase, "origin", lambda base: replace(whole(base), **{forgotten: anything}))
+
+    assert explorer_finds_it(UPDATING)
 
 
 def test_a_file_that_is_not_looked_for_among_the_commits_since_begin_is_found(monkeypatch):

@@ -25,6 +25,7 @@ PAGES = [
     "docs/merge-on-read.md",
     "docs/pipelines.md",
     "docs/gates.md",
+    "docs/sql.md",
 ]
 WITHOUT_SPARK = [
     "docs/installation.md",
@@ -118,6 +119,7 @@ def test_every_command_is_described():
         "serve": " [",
         "console": " [",
         "query": " SQL",
+        "sql": " [STATEMENT]",
         "run": " PIPELINE.yaml",
     }
 
@@ -151,6 +153,6 @@ def test_the_public_names_are_the_ones_listed():
     assert sorted(holdfast.__all__) == [
         "ArchiveReport", "CleanPlan", "CleanReport", "Commit", "Instant", "Push", "RepairReport",
         "RestorePlan", "RestoreReport", "RollbackReport", "Savepoint", "Table", "VerifyReport",
-        "create_table", "open_table", "table_exists", "write",
+        "create_table", "open_table", "register", "sql", "table_exists", "write",
     ]  # fmt: skip
     assert all(getattr(holdfast, name) is not None for name in holdfast.__all__)

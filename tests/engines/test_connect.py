@@ -135,6 +135,41 @@ def test_a_table_is_made_changed_and_read_with_every_index(server, tmp_path):
     assert "told" in remotely(server, "-c", STORY, str(tmp_path), str(CORES))
 
 
+STATEMENTS = """
+import sys
+from pyspark.sql import SparkSession
+import holdfast
+
+spark = SparkSession.builder.getOrCreate()
+spark.range(3).selectExpr("CAST(id AS INT) id", "'c' city", "9D fare").createOrReplaceTempView("news")
+
+def sql(text):
+    answer = holdfast.sql(spark, text, catalog={"trips": sys.argv[1] + "/trips"})
+    return sorted(map(tuple, answer.collect())) if hasattr(answer, "collect") else answer
+
+columns = "id INT, fare DOUBLE, city STRING"
+sql(f"CREATE TABLE trips ({columns}) PARTITIONED BY (city) TBLPROPERTIES (primaryKey = 'id')")
+first = sql("INSERT INTO trips VALUES (1, 1, 'c'), (5, 5, 'd'), (6, 6, 'd')").instant
+sql("UPDATE trips SET city = 'e', fare = fare + 1 WHERE id = 5")
+sql("DELETE FROM trips WHERE id = 6")
+clauses = (
+    "WHEN MATCHED THEN UPDATE SET fare = t.fare + s.fare",
+    "WHEN NOT MATCHED AND s.id > 1 THEN INSERT *",
+    "WHEN NOT MATCHED BY SOURCE THEN UPDATE SET fare = 0",
+)
+sql("MERGE INTO trips t USING news s ON t.id = s.id " + " ".join(clauses))
+rows = sql("SELECT * FROM trips")
+assert rows == [(1, 10.0, "c"), (2, 9.0, "c"), (5, 0.0, "e")], rows
+assert len(sql(f"SELECT * FROM trips VERSION AS OF {first}")) == 3
+assert sql("DESCRIBE trips")[0][0] == "city"
+print("told")
+"""
+
+
+def test_statements_run_through_a_remote_session(server, tmp_path):
+    assert "told" in remotely(server, "-c", STATEMENTS, str(tmp_path))
+
+
 PUSH = """
 import sys
 from pyspark.sql import SparkSession

@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _NAMED = re.compile(r"(?:#|//) (\S+\.(?:yaml|json))\n(.*)", re.DOTALL)
 _MAKE = re.compile(r"^make (\S+)\n", re.MULTILINE)
-_ON_SPARK = re.compile(r"holdfast (write|run|push run) (?!.*--dry-run)")
+_ON_SPARK = re.compile(r"holdfast (write|sql|run|push run) (?!.*--dry-run)")
 _STANDS_FOR = re.compile(r"\b(?:\d{17}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\b(?!-)")
 _VARIES = re.compile(
     r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d{3})?|[\d.]+ (B|KB|MB)\b|process \d+ on [\w.-]+"

@@ -19,10 +19,11 @@ from harness.cleaning import clean
 from harness.explorer import Run, Schedule, run_schedule
 from harness.faults import Crash, CrashingStore, InterruptedStore, RecordingStore, RememberingStore
 from harness.world import Row, SimulatedHost, World, WrongClock, memory_world, table_of
-from holdfast.config.choices import CleanPolicy, ConcurrencyMode, FailedWritesPolicy, IndexType
+from holdfast.config.choices import CleanPolicy, ConcurrencyMode, FailedWritesPolicy, IndexType, Operation
 from holdfast.config.cleaning import ArchiveSettings, CleanSettings
 from holdfast.config.write import HEARTBEAT_TIMEOUT_MS, WriteSettings
 from holdfast.engines.arrow.compaction import ArrowCompactor
+from holdfast.engines.arrow.rows import ArrowRows
 from holdfast.errors import (
     Conflict,
     Fenced,
@@ -50,7 +51,9 @@ from holdfast.storage.store import Store
 from holdfast.table.pending import pending_compactions, pending_restore
 from holdfast.table.properties_file import has_settings
 from holdfast.timeline.timeline import load_timeline
+from holdfast.writes import operations
 from holdfast.writes.compaction import compact, schedule_compaction, unschedule_compaction
+from holdfast.writes.read_base import note_base
 
 Rows = dict[str, Row]
 """By key."""
@@ -1103,6 +1106,40 @@ def _numbered(fare: float, settings: WriteSettings = _SETTINGS) -> Writer:
     )
 
 
+def _raise_fares(settings: WriteSettings = _SETTINGS) -> Writer:
+    """A statement: it reads the table, and writes what it makes of every row of Paris."""
+
+    def effect(table: Rows) -> Rows:
+        return {k: (k, city, fare + 10 if city == "paris" else fare) for k, (_, city, fare) in table.items()}
+
+    def act(world: World) -> object:
+        table = world.open()
+        base = note_base(table)
+        before = {row[0]: row for row in visible_rows(world.open())}
+        raised = [row for key, row in effect(before).items() if row != before[key]]
+        if not raised:
+            return "there was nothing to raise"
+        settled = world.under_lock(settings)
+        rows = ArrowRows(table_of(raised))
+        return operations.write(table, Operation.UPSERT, rows, settled, origin=base.origin())
+
+    return Writer(act, effect)
+
+
+_retried = replace(_SHARED, conflict_retries=2)
+
+UPDATING = (
+    Scenario("update and insert of what it would change", _clean, (_raise_fares(), _add("a"))),
+    Scenario("updates that build on each other", _clean, (_raise_fares(), _raise_fares())),
+    Scenario("sharing updates", _clean, (_raise_fares(_SHARED), _raise_fares(_SHARED))),
+    Scenario("sharing update and sharing insert", _clean, (_raise_fares(_SHARED), _sharing(_add("a")))),
+    Scenario("sharing insert and sharing update", _clean, (_sharing(_add("a")), _raise_fares(_SHARED))),
+    Scenario("sharing update and sharing upsert", _clean, (_raise_fares(_SHARED), _sharing(_first))),
+    Scenario("sharing update that is tried again", _clean, (_raise_fares(_retried), _sharing(_add("a")))),
+    Scenario("sharing update and undo", _two_commits, (_raise_fares(_SHARED), _undo), first=_TWO),
+    Scenario("update and restore", _two_commits, (_raise_fares(), _restore), first=_TWO),
+)
+
 REPEATING = (
     Scenario("writers of one number", _clean, (_numbered(1.0), _numbered(2.0))),
     Scenario("sharing writers of one number", _clean, (_numbered(1.0, _SHARED), _numbered(2.0, _SHARED))),
@@ -1303,6 +1340,6 @@ COMPACTING = tuple(
 
 SCENARIOS = (
     *NAMING, *ONE_WRITER, *MANY_WRITERS, *TAKING_BACK, *RESTORING,
-    *CLEANING, *ARCHIVING, *INGESTING, *VERIFYING, *CREATING, *REPEATING, *LOGGING,
+    *CLEANING, *ARCHIVING, *INGESTING, *VERIFYING, *CREATING, *REPEATING, *UPDATING, *LOGGING,
     *COMPACTING, *EXPORTING,
 )  # fmt: skip

@@ -84,6 +84,8 @@ def test_the_options_say_the_same(table):
 
     assert table.insert(ROWS, idempotency=("Nightly Load", 7)).instant == first.instant
     assert holdfast.write(ROWS, table.path, options).repeated
+    spelled = {"hoodie.datasource.write.streaming.checkpoint.identifier": "Nightly Load", "txnVersion": "7"}
+    assert table.insert(ROWS, options=spelled).instant == first.instant
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 
 from holdfast.cli.layout import width_of, wrap
+from holdfast.engines.spark.failures import is_spark_failure, spark_reasons
 from holdfast.errors import (
     Conflict,
     Fenced,
@@ -15,7 +16,6 @@ from holdfast.errors import (
     StorageUnavailable,
     TableDamaged,
 )
-from holdfast.jobs.spark_failures import is_spark_failure, spark_reasons
 
 DONE = 0
 FAILED = 1

@@ -53,6 +53,7 @@ from holdfast.cli.run import run
 from holdfast.cli.savepoints import savepoints
 from holdfast.cli.serve import serve
 from holdfast.cli.show import show
+from holdfast.cli.sql import sql
 from holdfast.cli.timeline import timeline
 from holdfast.cli.verify import repair, verify
 from holdfast.cli.write import write
@@ -134,7 +135,7 @@ def cli() -> None:
 
 
 _SECTIONS: Mapping[str, Sequence[click.Command]] = {
-    "Write": (create, write, run, drop),
+    "Write": (create, write, sql, run, drop),
     "Look": (show, read, timeline, commits, fsview, heartbeats, verify, console),
     "Go back": (undo, restore, savepoints, rollbacks),
     "Serve": (serve, push, query),

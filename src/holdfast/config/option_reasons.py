@@ -109,7 +109,7 @@ REASONS = {
     "schemas": "the schema is that of the rows",
     "service_manager": "each writer runs its own services, or hoodie.table.services.enabled=false",
     "speculation": "speculative tasks do no harm here, so they are not forbidden",
-    "sql": "it is for Hudi's SQL statements, which are not part of Holdfast",
+    "sql": "it is for Hudi's SQL statements; holdfast.sql has rules of its own",
     "streamer": "it is for Hudi's streamer; holdfast run has pipelines",
     "streamer_prints": "it is about what Hudi's streamer prints",
     "streaming": "it is for Hudi's streaming sink and source;"

@@ -224,7 +224,7 @@ class WriteOptions:
         meaning="files of the timeline that share a block of an archive",
     )
     application: str = option(
-        "", "txnAppId", "txnappid",
+        "", "txnAppId", "txnappid", "hoodie.datasource.write.streaming.checkpoint.identifier",
         meaning="an application that numbers its writes, each of which is then [committed"
         " once](python.md#exactly-once); given together with the number",
     )

@@ -22,6 +22,7 @@ from holdfast.config.choices import Operation
 from holdfast.config.datasource import SourceWrite
 from holdfast.config.pipeline import Pipeline, Rejects, load_pipeline
 from holdfast.config.write import WriteSettings
+from holdfast.engines.spark.failures import spark_failures_as_ours
 from holdfast.errors import Conflict, HoldfastError
 from holdfast.host import SystemHost
 from holdfast.jobs.ingested import (
@@ -39,7 +40,6 @@ from holdfast.jobs.process import spark_session
 from holdfast.jobs.rejects import write_rejects
 from holdfast.jobs.reports import Announce, PipelineReport, PushReport
 from holdfast.jobs.source_files import SourceFile, matching_files, name_key_on_error
-from holdfast.jobs.spark_failures import spark_failures_as_ours
 from holdfast.jobs.transform_syntax import parse_transform
 from holdfast.model.instant import InstantTime
 from holdfast.model.names import STREAMS_FOLDER

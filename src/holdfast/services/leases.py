@@ -181,6 +181,25 @@ def lease(
         held._end()
 
 
+def take_lease(
+    table: OpenTable, owner: str, ttl: dt.timedelta | float, *, as_of: Moment | None = None
+) -> LeaseStatus:
+    """As `lease`, for as long as it lives: it is not renewed, and outlives this process."""
+    if not owner:
+        raise InvalidRequest("a lease needs an owner", hint="say who reads, for those who wait for it")
+    held = _grant(table, owner, _milliseconds(ttl), as_of)
+    if held._timer is not None:
+        held._timer.stop()
+    return next(status for status in leases(table) if status.id == held.id)
+
+
+def release_lease(table: OpenTable, lease_id: str) -> None:
+    """End a lease before its time. `InvalidRequest` if there is none with this id."""
+    if lease_id not in {status.id for status in leases(table)}:
+        raise InvalidRequest("there is no such lease", id=lease_id)
+    table.store.delete(f"{LEASE_FOLDER}/{lease_id}{_LEASE}")
+
+
 def leases(table: OpenTable) -> list[LeaseStatus]:
     """Every lease, oldest commit first. Changes nothing. `TableDamaged` if one cannot be read.
 

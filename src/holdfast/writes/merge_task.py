@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from holdfast.config.choices import IndexType
 from holdfast.config.table import TableSettings
 from holdfast.config.write import WriteSettings
-from holdfast.errors import RowsChanged, TableDamaged
+from holdfast.errors import Refused, RowsChanged, TableDamaged
 from holdfast.files.conform import conform_rows
 from holdfast.files.key_footer import Verdict
 from holdfast.files.merge import (
@@ -78,6 +78,8 @@ class MergeRequest:
     """Whether rows of one key are reduced to one first."""
     removes: bool
     """Whether the rows only name keys to be removed."""
+    refuses_twins: bool = False
+    """Whether rows of one key are refused instead."""
     are_all_known: bool = False
     """Whether `groups` has every partition that rows come for, those without a file group too."""
     log_instants: LogInstants | None = None
@@ -250,7 +252,9 @@ class _Merger:
     def merge(self, unit: _MergeUnit) -> Iterator[TaskOutput]:
         """Write what the rows change."""
         incoming = unit.incoming
-        if self._request.combines:
+        if self._request.refuses_twins:
+            _refuse_twins(incoming)
+        elif self._request.combines:
             incoming = newest_of_each_key(incoming, self._request.task.table.ordering)
         is_new, is_absent = ~incoming.removes, incoming.removes.copy()
         groups = self._groups_to_open(unit)
@@ -390,6 +394,18 @@ def _returning_rows(candidates: Sequence[Candidate], new: Positions) -> tuple[li
         new = np.setdiff1d(new, back, assume_unique=True)
         returning.append(back)
     return returning, new
+
+
+def _refuse_twins(incoming: Incoming) -> None:
+    counted = incoming.keys.value_counts()
+    twins = counted.field("values").filter(pc.greater(counted.field("counts"), 1))
+    if len(twins):
+        raise Refused(
+            "several rows are to replace or remove one row of the table",
+            key=pc.min(twins).as_py(),
+            keys=len(twins),
+            hint="let the source have one row for each key; nothing was written",
+        )
 
 
 def newest_of_each_key(incoming: Incoming, ordering: str | None) -> Incoming:

@@ -22,20 +22,27 @@ def write(
     settings: WriteSettings,
     *,
     origin: Origin = NO_ORIGIN,
+    refuses_twins: bool = False,
 ) -> Commit:
-    """Write rows, or remove the rows of their keys; the operation says which."""
+    """Write rows, or remove the rows of their keys; the operation says which.
+
+    With `refuses_twins`, `Refused` if two rows to be merged have one key, instead of taking the newest.
+    """
     check_write_settings(table, settings)
     repeated = find_repeated_commit(table, settings)
     if repeated is not None:
         return repeated
-    commit = run_write(table, plan_write(table, operation, rows, settings, origin))
+    plan = plan_write(table, operation, rows, settings, origin, refuses_twins=refuses_twins)
+    commit = run_write(table, plan)
     return compact_if_due(table, commit, settings, rows.compactor)
 
 
-def delete_partitions(table: OpenTable, partitions: Sequence[str], settings: WriteSettings) -> Commit:
+def delete_partitions(
+    table: OpenTable, partitions: Sequence[str], settings: WriteSettings, *, origin: Origin = NO_ORIGIN
+) -> Commit:
     """Remove whole partitions, named by their paths."""
     check_write_settings(table, settings)
     if isinstance(partitions, str) or not partitions:
         raise InvalidRequest("name the partitions to delete", given=repr(partitions))
     repeated = find_repeated_commit(table, settings)
-    return repeated or run_write(table, plan_partition_delete(table, partitions, settings))
+    return repeated or run_write(table, plan_partition_delete(table, partitions, settings, origin))

@@ -59,6 +59,8 @@ class WritePlan:
     prepared: PreparedRows | None = None
     partitions: frozenset[str] = frozenset()
     """Those that `DELETE_PARTITION` deletes."""
+    refuses_twins: bool = False
+    """Whether two rows of one key are an error, not two versions of which the newest counts."""
 
     def cancel(self) -> None:
         """End the engine's work from another thread."""
@@ -84,7 +86,13 @@ class CommitDraft:
 
 
 def plan_write(
-    table: OpenTable, operation: Operation, rows: Rows, settings: WriteSettings, origin: Origin = NO_ORIGIN
+    table: OpenTable,
+    operation: Operation,
+    rows: Rows,
+    settings: WriteSettings,
+    origin: Origin = NO_ORIGIN,
+    *,
+    refuses_twins: bool = False,
 ) -> WritePlan:
     """Plan a write of rows; refuses what does not fit the table."""
     return WritePlan(
@@ -94,10 +102,13 @@ def plan_write(
         origin=origin,
         rows=rows,
         prepared=_prepare(table, operation, rows, settings, before=_schema_or_none(table)),
+        refuses_twins=refuses_twins,
     )
 
 
-def plan_partition_delete(table: OpenTable, partitions: Sequence[str], settings: WriteSettings) -> WritePlan:
+def plan_partition_delete(
+    table: OpenTable, partitions: Sequence[str], settings: WriteSettings, origin: Origin = NO_ORIGIN
+) -> WritePlan:
     """Plan to remove whole partitions; refuses one that is not there."""
     paths = frozenset(path.strip("/") for path in partitions)
     groups = _groups(_newest(table, _base(table)), settings)
@@ -109,6 +120,7 @@ def plan_partition_delete(table: OpenTable, partitions: Sequence[str], settings:
         operation=Operation.DELETE_PARTITION,
         action=Operation.DELETE_PARTITION.action_on(table.settings.table_type),
         settings=settings,
+        origin=origin,
         partitions=paths,
     )
 
@@ -155,7 +167,7 @@ def write_files(plan: WritePlan, table: OpenTable, instant: InstantTime) -> Comm
         compacting=_groups_to_compact(table),
         appends=table.settings.table_type is TableType.MERGE_ON_READ and not is_typed_anew,
     )
-    request, groups = _route(plan.operation, table, task)
+    request, groups = _route(plan, table, task)
     if isinstance(request, MergeRequest):
         written = prepared.rows.merge(table, request)
     else:
@@ -251,10 +263,10 @@ def _prepare(
 
 
 def _route(
-    operation: Operation, table: OpenTable, task: TaskRequest
+    plan: WritePlan, table: OpenTable, task: TaskRequest
 ) -> tuple[TaskRequest | MergeRequest, FileGroups]:
     """What the engine is to do with the rows, and the file groups there were."""
-    settings = task.write
+    operation, settings = plan.operation, task.write
     if operation is Operation.BULK_INSERT and settings.index_type is not IndexType.BUCKET:
         # New file groups need no view of the others, which would list the whole table.
         check_not_bucketed(_newest_file_ids(table), settings)
@@ -273,6 +285,7 @@ def _route(
         looks_up=True,
         combines=True,
         removes=operation is Operation.DELETE,
+        refuses_twins=plan.refuses_twins,
         log_instants=log_instants,
         written_with=view.schemas,
     )

@@ -270,9 +270,12 @@ class _Router:
             looks = f.array(_action(f.lit(None).cast("string"), removes=False)).cast(_ACTIONS)
             actions = f.when(_is_in(partitions), actions).otherwise(looks)
         placed = joined.select("*", f.posexplode(actions).alias(_ACTION_NUMBER, _ACTION))
-        placed = placed.withColumn(TARGET, f.col(_ACTION)["target"]).withColumn(
-            REMOVES, f.col(_ACTION)["removes"]
+        removes = (
+            f.col(_ACTION)["removes"] | f.col(REMOVES)
+            if REMOVES in rows.columns
+            else f.col(_ACTION)["removes"]
         )
+        placed = placed.withColumn(TARGET, f.col(_ACTION)["target"]).withColumn(REMOVES, removes)
         # A row that goes to several places is still one row.
         placed = placed.withColumn(KEY_HASH, f.when(f.col(_ACTION_NUMBER) == 0, f.col(KEY_HASH)))
         return self._route_to_targets(placed, candidates, spread)
@@ -503,6 +506,8 @@ def _target_of_new_row() -> Column:
 
 def _removal(rows: DataFrame, request: MergeRequest) -> Column:
     """Whether a row takes its key away."""
+    if REMOVES in rows.columns:
+        return f.col(REMOVES)
     if has_removals(request.task.schema) and IS_DELETED in rows.columns and not request.removes:
         return f.coalesce(f.col(IS_DELETED), f.lit(False))
     return f.lit(request.removes)

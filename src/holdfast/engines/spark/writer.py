@@ -35,7 +35,7 @@ from holdfast.storage.store import Store, StoreLocation
 from holdfast.table.opened import OpenTable
 from holdfast.writes.gather import BUNDLE
 from holdfast.writes.layout import with_sizes
-from holdfast.writes.merge_task import MergeRequest
+from holdfast.writes.merge_task import REMOVES, MergeRequest
 from holdfast.writes.outcome import Written
 from holdfast.writes.task import TaskRequest
 
@@ -49,12 +49,14 @@ class SparkRows:
     """A Spark DataFrame as rows to be written."""
 
     frame: DataFrame
+    marks_removals: bool = False
+    """Whether the frame has the column `REMOVES`, which is not stored: true for keys to be removed."""
     counts: Mapping[str, int] | None = None
     """How many rows there are of each partition, once they are counted."""
     jobs: Jobs = field(default_factory=Jobs, repr=False, compare=False)
 
     def schema(self) -> pa.Schema:
-        return arrow_schema_of(self.frame.schema)
+        return arrow_schema_of((self.frame.drop(REMOVES) if self.marks_removals else self.frame).schema)
 
     def prepare(
         self,
@@ -64,16 +66,17 @@ class SparkRows:
         by_partition: bool = True,
         validate_first: bool = True,
     ) -> "SparkRows":
-        frame = self.frame.select(*(f.col(quote(n)) for n in schema.names if n in self.frame.columns))
+        kept = [*schema.names, REMOVES] if self.marks_removals else schema.names
+        frame = self.frame.select(*(f.col(quote(n)) for n in kept if n in self.frame.columns))
         for name in table.record_key:
             text_column(name, pa.array([], schema.field(name).type))
         if by_partition and table.partition_by:
             partition_column(schema.empty_table(), table)
         if not validate_first or not _may_be_refused(frame, table, by_partition=by_partition):
-            return SparkRows(frame, jobs=self.jobs)
+            return replace(self, frame=frame, counts=None)
         with self.jobs.cancellable(frame.sparkSession):
             counts = _count_partitions(frame, table, by_partition=by_partition)
-        return SparkRows(frame, counts, self.jobs)
+        return replace(self, frame=frame, counts=counts)
 
     def write(self, table: OpenTable, request: TaskRequest) -> Written:
         rows = self.frame

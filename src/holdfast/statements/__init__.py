@@ -1,0 +1,1 @@
+"""SQL: one statement in, a DataFrame or the report of a verb out."""
