@@ -116,6 +116,7 @@ def test_every_command_is_described():
         "push": " TABLE",
         "push run": " JOB.yaml",
         "serve": " [",
+        "console": " [",
         "query": " SQL",
         "run": " PIPELINE.yaml",
     }

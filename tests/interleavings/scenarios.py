@@ -1247,6 +1247,19 @@ def _taking_away(world: World) -> object:
     return unschedule_compaction(world.open(), planned[0][0].time) if planned else "nothing planned"
 
 
+@_refusable
+def _leased_logs(world: World) -> object:
+    """A reader of the commit with the first log files that holds a lease."""
+    second = load_timeline(world.store).completed_commits[1].time
+    with lease(world.open(), "reader", 3600, as_of=second) as held:
+        rows = visible_rows(world.open(), as_of=held.instant)
+    expected = frozenset(_first_logs.effect(dict(OLD)).values())
+    assert rows == expected, f"the lease did not hold: {sorted(rows)}"
+    return held
+
+
+_compact_and_clean = Writer(lambda world: (_pack(world), _clean_versions(world))[0], _same)
+
 COMPACTING = tuple(
     Scenario(name, start, actors, first=((lambda _: dict(OLD)), _first_logs.effect))
     for name, start, actors in (
@@ -1283,6 +1296,8 @@ COMPACTING = tuple(
         ("compaction and restore", _to_compact, (_compaction, _restore)),
         ("restore and compaction of a plan", _with_plan, (_restore, _compaction)),
         ("compaction and savepoint", _to_compact, (_compaction, _savepoint_newest)),
+        ("compaction and leased reader", _to_compact, (_compaction, _leased_logs)),
+        ("compaction with a clean, and leased reader", _to_compact, (_compact_and_clean, _leased_logs)),
     )
 )
 

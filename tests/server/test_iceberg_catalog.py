@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import holdfast
+from holdfast.config.catalog import Catalog
 from holdfast.config.server import Role, User, load_settings
 from holdfast.errors import InvalidOption
 from holdfast.server.secrets import hash_secret
@@ -42,7 +43,7 @@ def ask(running, path, *, user=None, method="GET"):
 
 
 def test_names_lead_to_the_newest_metadata(serve, lake):
-    running = serve(catalog=lake)
+    running = serve(catalog=Catalog(tables=lake))
 
     status, config = ask(running, "config?warehouse=any")
     assert (status, config["defaults"], config["overrides"]) == (200, {}, {})
@@ -62,7 +63,7 @@ def test_names_lead_to_the_newest_metadata(serve, lake):
 
 
 def test_what_is_not_there_is_told_as_clients_expect_it(serve, lake):
-    running = serve(catalog=lake)
+    running = serve(catalog=Catalog(tables=lake))
 
     for path, kind in (
         ("namespaces/none", "NoSuchNamespaceException"),
@@ -78,7 +79,7 @@ def test_what_is_not_there_is_told_as_clients_expect_it(serve, lake):
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
 def test_nothing_is_changed_through_it(serve, lake, method):
-    running = serve(catalog=lake)
+    running = serve(catalog=Catalog(tables=lake))
 
     for path in ("namespaces", "namespaces/default", "namespaces/default/tables/trips"):
         assert ask(running, path, method=method)[0] == 405
@@ -87,7 +88,7 @@ def test_nothing_is_changed_through_it(serve, lake, method):
 def test_a_user_sees_the_tables_that_he_may_read(serve, lake):
     secret = str(hash_secret("secret"))
     running = serve(
-        catalog=lake,
+        catalog=Catalog(tables=lake),
         users=(
             User(name="anna", secret_hash=secret, is_token=False, roles={"trips": Role.READ}),
             User(name="boss", secret_hash=secret, is_token=False, roles={"*": Role.READ}),
@@ -111,12 +112,12 @@ def test_a_service_without_a_catalog_shows_no_tables(serve):
 def test_the_catalog_is_read_from_the_settings(tmp_path):
     file = tmp_path / "server.yaml"
     file.write_text("catalog: {trips: lake/trips, sales.orders: 's3://bucket/orders'}\n")
-    assert load_settings(file).catalog == {
+    assert load_settings(file).catalog.tables == {
         "trips": str(tmp_path / "lake/trips"),
         "sales.orders": "s3://bucket/orders",
     }
     file.write_text("catalog:\n  tables: {trips: lake/trips}\n")
-    assert load_settings(file).catalog == {"trips": str(tmp_path / "lake/trips")}
+    assert load_settings(file).catalog.tables == {"trips": str(tmp_path / "lake/trips")}
     for wrong in ("catalog: trips\n", "catalog: {a.b.c: x}\n", "catalog: {'a/b': x}\n", "catalog: {a: 1}\n"):
         file.write_text(wrong)
         with pytest.raises(InvalidOption):

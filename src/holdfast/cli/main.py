@@ -24,6 +24,7 @@ from holdfast.cli.arguments import DEBUG, PATH
 from holdfast.cli.cleans import cleans
 from holdfast.cli.commits import commits
 from holdfast.cli.compactions import compaction, compactions
+from holdfast.cli.console import console
 from holdfast.cli.create import create
 from holdfast.cli.drop import drop
 from holdfast.cli.exports import exports
@@ -133,7 +134,7 @@ def cli() -> None:
 
 _SECTIONS: Mapping[str, Sequence[click.Command]] = {
     "Write": (create, write, run, drop),
-    "Look": (show, read, timeline, commits, fsview, heartbeats, verify),
+    "Look": (show, read, timeline, commits, fsview, heartbeats, verify, console),
     "Go back": (undo, restore, savepoints, rollbacks),
     "Serve": (serve, push, query),
     "Maintain": (cleans, archive, compactions, compaction, exports, repair),

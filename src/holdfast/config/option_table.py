@@ -138,7 +138,7 @@ class WriteOptions:
     )
     compaction_trigger: CompactionTrigger = option(
         CompactionTrigger.NUM_COMMITS, "hoodie.compact.inline.trigger.strategy",
-        meaning="when a compaction is due: after so many commits, so much time, both, or either",
+        meaning="when a compaction is due: after some commits, some time, both, or either",
     )
     compaction_commits: int = option(
         5, "hoodie.compact.inline.max.delta.commits", least=1,

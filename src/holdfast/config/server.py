@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
 from holdfast.config import values
+from holdfast.config.catalog import Catalog, read_catalog
 from holdfast.config.documents import Document, Section, read_document
 from holdfast.config.push import check_new_name, check_table_name, name_with_type
 from holdfast.config.push_rules import PINOT, Rules
@@ -29,7 +30,6 @@ DEFAULT_STORE = "sqlite:///holdfast-data/push.db"
 DEFAULT_DEEP_STORE = "holdfast-data/segments"
 
 _USER_NAME = re.compile(r"[A-Za-z0-9_@-]{1,100}")
-_CATALOG_NAME = re.compile(r"(?:[A-Za-z0-9_-]{1,100}\.)?[A-Za-z0-9_-]{1,100}")
 _CLUSTER_NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 
@@ -170,8 +170,8 @@ class ServerSettings:
     limits: Limits = field(default_factory=Limits)
     downloads: Downloads = field(default_factory=Downloads)
     tls: Tls = field(default_factory=Tls)
-    catalog: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """Name → lake table, as the Iceberg catalog shows them; `namespace.name`, or the name alone."""
+    catalog: Catalog = field(default_factory=Catalog)
+    """The lake tables that the console and the Iceberg catalog show."""
 
     @property
     def has_auth(self) -> bool:
@@ -229,7 +229,7 @@ def parse_settings(document: Document | Mapping[str, Any], *, folder: str) -> Se
         "downloads": top.section("downloads", _downloads),
         "users": top.section("auth", _users),
         "tls": top.section("tls", _tls),
-        "catalog": top.read("catalog", lambda value: _catalog(value, folder)),
+        "catalog": read_catalog(top),
         **(top.section("retention", _retention) or {}),
     }
     top.finish()
@@ -275,18 +275,6 @@ def _downloads(part: Section) -> Downloads:
         hosts=part.each("hosts", lambda text: values.text(text).lower()),
         networks=part.each("networks", lambda text: ipaddress.ip_network(values.text(text))),
     )
-
-
-def _catalog(value: Any, folder: str) -> Mapping[str, str]:
-    """The lake tables by their names; those of a catalog file stand under `tables`."""
-    if isinstance(value, Mapping) and set(value) == {"tables"} and isinstance(value["tables"], Mapping):
-        value = value["tables"]
-    if not isinstance(value, Mapping) or not value:
-        raise ValueError("not a mapping of names to lake tables")
-    for name in value:
-        if not isinstance(name, str) or not _CATALOG_NAME.fullmatch(name):
-            raise ValueError(f"not a name of a table, alone or after its namespace and a dot: {name!r}")
-    return MappingProxyType({name: values.place(values.text(path), folder) for name, path in value.items()})
 
 
 def _tls(part: Section) -> Tls:

@@ -77,7 +77,7 @@ def load_table(service: Service, call: Call[TableParameters]) -> Reply:
     if (space, name) not in _names(service, call):
         return _not_found("NoSuchTableException", f"there is no table {space}.{name}")
     full = name if space == _DEFAULT else f"{space}.{name}"
-    opened = open_at(service.settings.catalog[full])
+    opened = open_at(service.settings.catalog.tables[full])
     state = read_iceberg(opened.store)
     if state is None or not state.is_here:
         message = f"the table {full} is not exported to iceberg: holdfast exports set PATH iceberg"
@@ -89,7 +89,7 @@ def load_table(service: Service, call: Call[TableParameters]) -> Reply:
 
 def _names(service: Service, call: Call[Any]) -> set[tuple[str, str]]:
     """Namespace and name of each table that the caller may read."""
-    readable = (full for full in service.settings.catalog if call.principal.may_read(full))
+    readable = (full for full in service.settings.catalog.tables if call.principal.may_read(full))
     return set(map(_split, readable))
 
 

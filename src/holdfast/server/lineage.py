@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from holdfast.config.push_support import settings_without_effect
 from holdfast.config.server import Role
 from holdfast.model.lineage import EntryState, LineageEntry
 from holdfast.push.replacement.checks import lease_expires_at_ms
@@ -21,7 +22,7 @@ class LineageParameters(OfTypedTable, frozen=True, kw_only=True):
 
 class AuditParameters(OfTypedTable, frozen=True, kw_only=True):
     since: Annotated[int | None, Parameter("At or after this time, in milliseconds.")] = None
-    limit: Annotated[int | None, Parameter("At most so many, 100 by default, 1000 at most.")] = None
+    limit: Annotated[int | None, Parameter("How many at most: 100 by default, 1000 at the most.")] = None
 
 
 def lineage(service: Service, call: Call[LineageParameters]) -> Reply:
@@ -67,7 +68,9 @@ def _findings(service: Service, call: Call[OfTypedTable], *, fix: bool) -> Reply
                     "isFixable": one.is_fixable,
                 }
                 for one in found
-            ]
+            ],
+            # No findings: nothing is wrong with a table because of them.
+            "settingsWithoutEffect": settings_without_effect(service.catalog.table(table).raw),
         }
     )
 

@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast import __version__
 from holdfast.server.endpoints import BodyKind, Endpoint
-from holdfast.server.parameters import Declared, Parameters, declared
+from holdfast.server.parameters import Declaration, Parameters, declarations
 
 _COMMON: Mapping[int, str] = {
     400: "The request is malformed.",
@@ -56,7 +56,7 @@ def _operation(one: Endpoint[Any], bodies: Mapping[type, Any]) -> dict[str, Any]
     operation: dict[str, Any] = {
         "operationId": one.name,
         "summary": one.about,
-        "parameters": [_parameter(parameter) for parameter in declared(parameters)],
+        "parameters": [_parameter(parameter) for parameter in declarations(parameters)],
         "responses": _responses(one),
         "security": [] if one.access.role is None else [{"basic": []}, {"bearer": []}],
         "x-access": "open"
@@ -67,7 +67,7 @@ def _operation(one: Endpoint[Any], bodies: Mapping[type, Any]) -> dict[str, Any]
     return operation if body is None else {**operation, "requestBody": body}
 
 
-def _parameter(one: Declared) -> dict[str, Any]:
+def _parameter(one: Declaration) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": one.kind}
     if one.choices:
         schema["enum"] = list(one.choices)

@@ -19,6 +19,8 @@ from holdfast.server.table_names import TYPES, offline_name, parse_type, qualify
 
 Given = TypeVar("Given", bound="Parameters")
 
+WAIT_MAX_MS = 3_600_000
+_BROKERS_WITHIN_MS = 60_000
 _KINDS: Mapping[type, str] = {str: "string", bool: "boolean", int: "integer"}
 
 
@@ -54,7 +56,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class Declaration:
     """A field of such a struct, as `/openapi.json` and the decoder need it."""
 
     field: str
@@ -71,7 +73,7 @@ class Declared:
 
 
 @cache
-def declared(kind: type[Parameters]) -> tuple[Declared, ...]:
+def declarations(kind: type[Parameters]) -> tuple[Declaration, ...]:
     """The parameters of an endpoint: of the path, the query, and the headers."""
     places = list(Place)
     every = (_declare(field) for field in msgspec.structs.fields(kind))
@@ -81,7 +83,7 @@ def declared(kind: type[Parameters]) -> tuple[Declared, ...]:
 def read_parameters(kind: type[Given], texts: Callable[[Place, str], tuple[str, ...]]) -> Given:
     """The parameters of a request. A blank one is absent, and of several values the first counts."""
     values: dict[str, object] = {}
-    for one in declared(kind):
+    for one in declarations(kind):
         given = texts(one.place, one.name)
         if one.is_repeated:
             values[one.field] = given
@@ -92,10 +94,10 @@ def read_parameters(kind: type[Given], texts: Callable[[Place, str], tuple[str, 
     return kind(**values)
 
 
-def _declare(field: msgspec.structs.FieldInfo) -> Declared:
+def _declare(field: msgspec.structs.FieldInfo) -> Declaration:
     held, parameter = get_args(field.type)
     inner = next((one for one in get_args(held) if one is not NoneType), held)
-    return Declared(
+    return Declaration(
         field=field.name,
         name=parameter.name or _camel(field.name),
         about=parameter.about,
@@ -114,7 +116,7 @@ def _camel(name: str) -> str:
     return first + "".join(word.capitalize() for word in rest)
 
 
-def _parse(one: Declared, text: str) -> object:
+def _parse(one: Declaration, text: str) -> object:
     try:
         return one.parse(text)
     except ValueError as error:
@@ -189,3 +191,13 @@ class OfTypedTable(OfTable, frozen=True, kw_only=True):
 
 class OfTypedTablePrecisely(OfTypedTable, frozen=True, kw_only=True):
     precise: Precise = None
+
+
+def wait_ms(given_ms: int | None, default_ms: int) -> int:
+    """How long a call waits for what happens elsewhere."""
+    return default_ms if given_ms is None else max(0, min(given_ms, WAIT_MAX_MS))
+
+
+def brokers_within_ms(given_ms: int | None, *, waits: bool) -> int:
+    """0: the call does not wait for them."""
+    return wait_ms(given_ms, _BROKERS_WITHIN_MS) if waits else 0

@@ -21,6 +21,7 @@ from holdfast.server.end_jobs import EndJob
 from holdfast.server.endpoints import NO_TABLE, RULES, Answer, BodyKind, Call, Endpoint, Reply
 from holdfast.server.errors import TooLate
 from holdfast.server.parameters import (
+    WAIT_MAX_MS,
     DryRun,
     EntryId,
     IdempotencyKey,
@@ -34,7 +35,9 @@ from holdfast.server.parameters import (
     TimeoutMs,
     ToEmpty,
     WaitForBrokers,
+    brokers_within_ms,
     in_path,
+    wait_ms,
 )
 from holdfast.server.service import Service
 from holdfast.server.shapes import (
@@ -45,7 +48,6 @@ from holdfast.server.shapes import (
     with_epoch,
 )
 from holdfast.server.table_names import offline_name, qualify
-from holdfast.server.waits import WAIT_MAX_MS, brokers_within_ms, wait_ms
 
 _ONLINE_WITHIN_MS = 600_000
 _CLEANUP_WITHIN_MS = 60_000
@@ -123,7 +125,7 @@ class StartParameters(ChangeParameters, frozen=True, kw_only=True):
         bool, Parameter("Ask for a lease, which heartbeats, uploads and the end must present.")
     ] = False
     lease_ms: Annotated[int | None, Parameter("How long it holds after each sign of life.")] = None
-    expected_bytes: Annotated[int | None, Parameter("Refuse at once if so many bytes will not fit.")] = None
+    expected_bytes: Annotated[int | None, Parameter("Refuse at once if this many bytes will not fit.")] = None
     wait_for_cleanup: Annotated[
         bool, Parameter("Answer when the files that forceCleanup let go are deleted.")
     ] = False

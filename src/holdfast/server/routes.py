@@ -3,7 +3,19 @@
 from typing import Any
 
 from holdfast.config.server import Role
-from holdfast.server import iceberg, lineage, queries, replace, segments, snapshots, tables, upkeep, uploads
+from holdfast.server import (
+    iceberg,
+    inspection,
+    lineage,
+    queries,
+    replace,
+    segments,
+    snapshots,
+    table_configs,
+    tables,
+    upkeep,
+    uploads,
+)
 from holdfast.server.auth import Access, On
 from holdfast.server.endpoints import Answer, Call, Endpoint, Reply
 from holdfast.server.openapi import describe
@@ -21,7 +33,9 @@ def controller_endpoints() -> tuple[Endpoint[Any], ...]:
             *replace.ENDPOINTS,
             *lineage.ENDPOINTS,
             *snapshots.ENDPOINTS,
+            *inspection.ENDPOINTS,
             *segments.ENDPOINTS,
+            *table_configs.ENDPOINTS,
             *tables.ENDPOINTS,
             *iceberg.ENDPOINTS,
         ),

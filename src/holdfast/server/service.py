@@ -34,6 +34,9 @@ class Service:
     refused: RefusedCalls
     ends: EndJobs
     started_at_ms: int
+    controller_address: tuple[str, int]
+    broker_address: tuple[str, int]
+    """Host and port where both listen."""
 
     def caller(self, call: Call[Parameters], table: str) -> Caller:
         """Who asks, as the controller and its audit know them."""

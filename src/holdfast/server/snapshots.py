@@ -18,11 +18,11 @@ from holdfast.server.parameters import (
     TimeoutMs,
     ToEmpty,
     WaitForBrokers,
+    brokers_within_ms,
     in_path,
 )
 from holdfast.server.service import Service
 from holdfast.server.shapes import OBJECT, publish_document, with_epoch
-from holdfast.server.waits import brokers_within_ms
 
 
 class SwitchParameters(OfTypedTablePrecisely, frozen=True, kw_only=True):
@@ -36,7 +36,7 @@ class SwitchParameters(OfTypedTablePrecisely, frozen=True, kw_only=True):
 
 
 class RollbackParameters(SwitchParameters, frozen=True, kw_only=True):
-    steps: Annotated[int | None, Parameter("So many pushes back.")] = None
+    steps: Annotated[int | None, Parameter("How many pushes to go back.")] = None
     to_entry_id: Annotated[str | None, Parameter("To the snapshot that this entry published.")] = None
     to_epoch: Annotated[int | None, Parameter("To the snapshot of this epoch.")] = None
     from_entry_id: Annotated[str | None, Parameter("Refuse unless this is the newest published entry.")] = (

@@ -1,16 +1,18 @@
 """Routes of tables and schemas."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from holdfast.config.push import parse_table, raw_name, unknown_sections
 from holdfast.config.push_schema import parse_schema
-from holdfast.config.push_support import check_supported
+from holdfast.config.push_support import settings_without_effect
 from holdfast.config.server import Role
 from holdfast.config.values import parse_period_ms
 from holdfast.errors import Conflict, InvalidRequest
 from holdfast.format.znode import decode_record
 from holdfast.model.lineage import visible
 from holdfast.model.segment import Segment
+from holdfast.push.ingestion.rules import check_config, check_schema
 from holdfast.push.state.records import external_view_path
 from holdfast.server.auth import Access, On
 from holdfast.server.endpoints import RULES, Answer, BodyKind, Call, Endpoint, Reply
@@ -97,12 +99,7 @@ def create_table(service: Service, call: Call[InDatabase]) -> Reply:
     table = parse_table(config).table
     call.require(Role.ADMIN, table)
     service.controller.tables.create(config, by=service.caller(call, table))
-    return Reply(
-        document={
-            "unrecognizedProperties": unknown_sections(config),
-            **status(f"Table {table} successfully added"),
-        }
-    )
+    return _acceptance(f"Table {table} successfully added", _about(config))
 
 
 def update_table(service: Service, call: Call[OfTable]) -> Reply:
@@ -112,24 +109,19 @@ def update_table(service: Service, call: Call[OfTable]) -> Reply:
         raise InvalidRequest(
             "the name in the body is not the one in the path", table=table, code="NAME_MISMATCH"
         )
-    service.controller.tables.update(config, by=service.caller(call, table))
-    return Reply(
-        document={
-            "unrecognizedProperties": unknown_sections(config),
-            **status(f"Table config updated for {raw_name(table)}"),
-        }
-    )
+    service.controller.update_table(config, by=service.caller(call, table))
+    return _acceptance(f"Table config updated for {raw_name(table)}", _about(config))
 
 
 def validate_table(service: Service, call: Call[InDatabase]) -> Reply:
     config = _config(call)
     parsed = parse_table(config)
     call.require(Role.READ, parsed.table)
-    check_supported(config)
+    check_config(config)
     return Reply(
         document={
             _OFFLINE: dict(parsed.raw),
-            "unrecognizedProperties": unknown_sections(config),
+            **_about(config),
             "warnings": list(parsed.warnings),
         }
     )
@@ -169,7 +161,7 @@ def add_schema(service: Service, call: Call[AddSchemaParameters]) -> Reply:
     service.controller.tables.put_schema(
         schema, override=call.parameters.override, by=service.caller(call, name)
     )
-    return Reply(document={"unrecognizedProperties": {}, **status(f"{name} successfully added")})
+    return _acceptance(f"{name} successfully added", {"unrecognizedProperties": {}})
 
 
 def update_schema(service: Service, call: Call[UpdateSchemaParameters]) -> Reply:
@@ -180,12 +172,13 @@ def update_schema(service: Service, call: Call[UpdateSchemaParameters]) -> Reply
         )
     service.catalog.schema(name)
     service.controller.tables.put_schema(schema, override=True, by=service.caller(call, name))
-    return Reply(document={"unrecognizedProperties": {}, **status(f"{name} successfully added")})
+    return _acceptance(f"{name} successfully added", {"unrecognizedProperties": {}})
 
 
 def validate_schema(service: Service, call: Call[InDatabase]) -> Reply:
     schema = parse_schema(_schema(call))
     call.require(Role.READ, schema.name)
+    check_schema(schema.raw)
     return Reply(document=dict(schema.raw))
 
 
@@ -237,6 +230,10 @@ def consistent_push(service: Service, call: Call[ConsistentPushParameters]) -> R
     return Reply(document=document)
 
 
+def _acceptance(text: str, about: Mapping[str, Any]) -> Reply:
+    return Reply(document={**about, **status(text)})
+
+
 def _size(segment: Segment, servers: list[str]) -> dict[str, Any]:
     total = segment.size_bytes * len(servers)
     return {
@@ -246,6 +243,14 @@ def _size(segment: Segment, servers: list[str]) -> dict[str, Any]:
         "serverInfo": {
             server: {"segmentName": segment.name, "diskSizeInBytes": segment.size_bytes} for server in servers
         },
+    }
+
+
+def _about(config: dict[str, Any]) -> dict[str, Any]:
+    """What of a configuration changes nothing: keys that nobody knows, and settings without effect here."""
+    return {
+        "unrecognizedProperties": unknown_sections(config),
+        "settingsWithoutEffect": settings_without_effect(config),
     }
 
 

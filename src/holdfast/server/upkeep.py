@@ -34,7 +34,7 @@ class RunParameters(InDatabase, frozen=True, kw_only=True):
 
 
 class RefusedCallsParameters(Parameters, frozen=True, kw_only=True):
-    limit: Annotated[int | None, Parameter("At most so many, 100 by default, 1000 at most.")] = None
+    limit: Annotated[int | None, Parameter("How many at most: 100 by default, 1000 at the most.")] = None
 
 
 def health(service: Service, _call: Call[Parameters]) -> Reply:

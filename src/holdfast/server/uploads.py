@@ -72,7 +72,7 @@ class UploadParameters(InDatabase, frozen=True, kw_only=True):
     precise: Precise = None
 
     @property
-    def typed_name(self) -> str:
+    def typed(self) -> str:
         """The table's name in its database and with its type."""
         return offline_name(qualify(self.table_name.strip(), self.database), self.table_type)
 
@@ -82,7 +82,7 @@ class BatchUploadParameters(UploadParameters, frozen=True, kw_only=True):
 
 
 def upload(service: Service, call: Call[UploadParameters]) -> Reply:
-    table = call.parameters.typed_name
+    table = call.parameters.typed
     match (call.parameters.upload_type or "SEGMENT").strip().upper():
         case "SEGMENT":
             sent = _form_file(call)
@@ -108,7 +108,7 @@ def upload(service: Service, call: Call[UploadParameters]) -> Reply:
 def upload_batch(service: Service, call: Call[BatchUploadParameters]) -> Reply:
     if (call.parameters.upload_type or "METADATA").strip().upper() != "METADATA":
         raise InvalidRequest("a batch holds metadata only", header="UPLOAD_TYPE", code="PARAMETER_INVALID")
-    table = call.parameters.typed_name
+    table = call.parameters.typed
     uploaded = service.controller.uploads.upload_batch(
         table,
         _form_file(call).path,

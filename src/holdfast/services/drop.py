@@ -3,7 +3,7 @@
     plan ─► DROP in the ledger ─► note ─► hoodie.properties ─► data files ─► .hoodie ─► ledger ─► note
 
 From DROP on nothing can be written. With `hoodie.properties` the table is gone,
-for every reader at once: nobody finds a part of its rows. The note, `dropping`,
+for every reader at once: no reader finds a part of its rows. The note, `dropping`,
 is the last that goes; while it is there no table can be made in that place, and
 the same call finishes what was begun. Storage that fails after DROP takes nothing
 back: the error is `OutcomeUnknown`.
@@ -88,6 +88,7 @@ def open_to_drop(store: Store, location: StoreLocation, *, clock: Clock, host: H
 
 def plan_drop(table: OpenTable) -> DropPlan:
     """What `drop` would delete, what it would leave, and who uses the table. Changes nothing."""
+    table.settings.refuse_if_read_only()
     if is_link(table.location):
         raise Refused(
             "the path is a symbolic link, which is not followed",

@@ -7,7 +7,7 @@ A table whose writes rewrite base files in time needs none. They are for tables
 of other programs, and for those who want to choose when it is done.
 
 An instant of a compaction may be begun many times, by one process after the
-other: whoever BEGIN names last may commit it. Nothing of an attempt is visible
+other: the process that BEGIN names last may commit it. Nothing of an attempt is visible
 before its COMMIT, and everything that was committed since its BEGIN is compared
 with it in that slot.
 """
@@ -139,7 +139,7 @@ def schedule_compaction(table: OpenTable, settings: WriteSettings) -> InstantTim
 
 def _leave_planning(attempt: _Attempt, time: InstantTime, *, reason: str) -> None:
     release(attempt.table, time, attempt.owner, reason=reason)
-    # Whoever looked for one meanwhile, and found none, has noted when.
+    # A process that looked for one meanwhile, and found none, has noted when.
     attempt.table.store.delete(heartbeat_path(time))
 
 
@@ -208,7 +208,7 @@ def _end_failed(
     fence = find_fence(attempt.table, time, slot)
     _give_up(attempt, time, slot, error)
     if written is not None and (fence is not None or isinstance(error, (Fenced, WriteConflict))):
-        # Whoever ended this attempt may have removed the markers before the files were there.
+        # The process that ended this attempt may have removed the markers before the files were there.
         attempt.table.store.delete_all(stat.path for stat in written.stats if stat.path is not None)
     if fence is not None:
         raise fence from error
@@ -499,7 +499,7 @@ def _decide(attempt: _Attempt, begun: _Begun, written: _Written) -> LedgerState:
             raise Fenced("another process carries this compaction out", instant=time)
         begun.validation.check(state, claim)
         hold.refuse_if_lost()
-        # Without it nobody would show the commit.
+        # Without it no process would show the commit.
         table.store.create(instant_file(time, Action.COMPACTION, State.INFLIGHT), b"")
         return Decision(
             kind=EntryKind.COMMIT,

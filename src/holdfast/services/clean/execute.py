@@ -57,7 +57,7 @@ Progress = Callable[[int, int], None]
 
 
 def no_progress(done: int, total: int) -> None:
-    """Tell nobody."""
+    """Report nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ def _without_protected(table: OpenTable, plan: StoredCleanPlan) -> StoredCleanPl
     """The plan without the files of savepoints and leases that it did not know.
 
     After CLEAN is in the ledger no savepoint and no lease of ours can claim a
-    file of the plan, so whoever asks then gets to know all that matter.
+    file of the plan, so a process that asks then gets to know all that matter.
     """
     timeline, state = timeline_and_ledger(table)
     saved = savepoint_times(timeline, state) - _times(plan, SAVEPOINTED)
@@ -229,7 +229,7 @@ def _delete_in_batches(
 
 
 def _remove_partition(table: OpenTable, partition: str, clean: InstantTime) -> bool:
-    """Remove a partition in which nothing is left and nobody is about to write; whether it is gone.
+    """Remove a partition in which nothing is left and no writer is active; whether it is gone.
 
     A writer may come in between. It makes sure of the metafile after its files
     are there, so either it finds none and writes one, or we find its files.

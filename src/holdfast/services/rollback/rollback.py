@@ -3,7 +3,7 @@
 First the ledger says ABORT, which fences the writer for good and names the
 rollback's own instant. Then a plan is stored, then exactly that plan is
 carried out: completed (of a commit that was taken back), inflight, data files,
-markers, heartbeat, requested, and last the completed rollback. Whoever finds a
+markers, heartbeat, requested, and last the completed rollback. A process that finds a
 rollback half done repeats its stored plan; every step may be repeated by
 several at once.
 
@@ -108,7 +108,7 @@ def recover(
     timeout_ms: int = HEARTBEAT_TIMEOUT_MS,
     only: Collection[InstantTime] | None = None,
 ) -> Recovery:
-    """Finish what was decided and roll back, newest first, what nobody can finish any more.
+    """Finish what was decided and roll back, newest first, what no process can finish any more.
 
     Afterwards the left-overs of decided instants are swept. `Refused` while a
     restore is pending. With `only`, other failed writes wait for the next call.
@@ -215,7 +215,7 @@ def abort(table: OpenTable, write: FailedWrite, *, reason: str) -> LedgerState:
     def decide(state: LedgerState) -> Decision | None:
         if time in state.committed or time in state.aborted or table.store.stat(completed) is not None:
             return None
-        # What is archived was decided. So was what nobody has begun: a checkpoint may have passed it.
+        # What is archived was decided. So was what no entry begins: a checkpoint may have passed it.
         if state.is_archived(time) or (time not in state.begun and not is_shown):
             return None
         newest_known = max((t for t in (newest, state.newest, time) if t is not None), default=None)

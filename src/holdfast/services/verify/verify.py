@@ -3,7 +3,7 @@
 Nothing is changed, and writers may run meanwhile. Whatever names an instant
 (files, markers, heartbeats) is listed before the ledger and the timeline are
 read: a writer makes itself known before it writes anything else, so an
-instant that nobody knows then is nobody's.
+instant that is not known then belongs to no write.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def _misread(table: OpenTable, timeline: Timeline, as_reader: str) -> list[Findi
     try:
         return list(find_misread(table, timeline, as_reader))
     except (TableDamaged, SnapshotExpired):
-        return []  # What is damaged is a finding of its own, and nobody reads its rows.
+        return []  # What is damaged is a finding of its own, and its rows are not read.
 
 
 def _readable(timeline: Timeline, torn: Collection[Instant], outcomes: InstantOutcomes) -> Timeline:
@@ -284,7 +284,7 @@ def _pending(
         liveness = writers.liveness(instant.time, None if claim is None else claim.owner)
         path = instant_path(instant)
         if instant.action is Action.COMPACTION and claim is None:
-            waiting = f"the compaction is {instant.state.lower()}, and nobody is known to carry it out"
+            waiting = f"the compaction is {instant.state.lower()}, and no process is known to carry it out"
             yield Finding(FindingKind.PENDING, path, waiting, _FOR_COMPACTION, Severity.INFO)
             continue
         detail = f"the {instant.action} is {instant.state.lower()}, its writer {_WRITER[liveness]}"
