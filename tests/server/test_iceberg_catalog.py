@@ -63,7 +63,7 @@ def test_names_lead_to_the_newest_metadata(serve, lake):
 
 
 def test_what_is_not_there_is_told_by_name(serve, lake):
-    running = serve(catalog=Catalog(lake))
+    running = serve(catalog=Catalog(tables=lake))
 
     for path, told in (
         ("namespaces/none", "no such namespace"),
