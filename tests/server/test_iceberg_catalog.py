@@ -62,19 +62,19 @@ def test_names_lead_to_the_newest_metadata(serve, lake):
     assert ask(running, "namespaces/default/tables/none", method="HEAD") == (404, None)
 
 
-def test_what_is_not_there_is_told_as_clients_expect_it(serve, lake):
+def test_what_is_not_there_is_told_by_name(serve, lake):
     running = serve(catalog=Catalog(tables=lake))
 
-    for path, kind in (
-        ("namespaces/none", "NoSuchNamespaceException"),
-        ("namespaces/none/tables", "NoSuchNamespaceException"),
-        ("namespaces/default/tables/none", "NoSuchTableException"),
-        ("namespaces/default/tables/orders", "NoSuchTableException"),
-        ("namespaces/default/tables/plain", "NoSuchTableException"),
+    for path, told in (
+        ("namespaces/none", "no such namespace"),
+        ("namespaces/none/tables", "no such namespace"),
+        ("namespaces/default/tables/none", "no such table"),
+        ("namespaces/default/tables/orders", "no such table"),
+        ("namespaces/default/tables/plain", "not exported to iceberg"),
     ):
         status, body = ask(running, path)
-        assert (status, body["error"]["code"], body["error"]["type"]) == (404, 404, kind), path
-    assert "exports set" in ask(running, "namespaces/default/tables/plain")[1]["error"]["message"]
+        assert (status, body["code"]) == (404, 404), path
+        assert told in body["error"]
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])

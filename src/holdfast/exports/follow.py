@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from holdfast.config.choices import ExportFormat
 from holdfast.config.key_generators import PartitionType
-from holdfast.errors import Conflict, SnapshotExpired, UnsupportedTable
+from holdfast.errors import Conflict, SnapshotExpired, TableDamaged, UnsupportedTable
 from holdfast.exports.delta import advance_delta, read_delta
 from holdfast.exports.iceberg import advance_iceberg, expire_iceberg, read_iceberg
 from holdfast.exports.statistics import Footers
@@ -117,9 +117,19 @@ def _follow_one(table: OpenTable, form: _Format[S], footers: Footers, *, fences:
             return
         slot = table.ledger.read().slot
         walk = _Walk(table, form, footers, state, slot, fences=fences)
-        if read_stable(table.store, walk.run):
-            return
+        try:
+            if read_stable(table.store, walk.run):
+                return
+        except TableDamaged:
+            if not has_moved(table.store, form, state):
+                raise
     raise _contention(table)
+
+
+def has_moved(store: Store, form: _Format[Any], state: ExportState | None) -> bool:
+    """Whether there is another version by now: files that only an older one named may be gone."""
+    now = form.read(store)
+    return (None if now is None else now.version) != (None if state is None else state.version)
 
 
 def _contention(table: OpenTable) -> Conflict:

@@ -194,7 +194,13 @@ def expire_iceberg(store: Store, doomed: Collection[str]) -> bool:
         return True
     addresses = {f"{state.root}/{path}" for path in doomed}
     current = state.current
-    kept = [one for one in state.snapshots if one is current or addresses.isdisjoint(state.paths_of(one))]
+    try:
+        kept = [one for one in state.snapshots if one is current or addresses.isdisjoint(state.paths_of(one))]
+    except TableDamaged:
+        now = read_iceberg(store)
+        if now is None or now.version != state.version:
+            return False  # What only this version named may be gone.
+        raise
     if len(kept) == len(state.snapshots):
         return True
     return _publish(store, state, with_snapshots(state.metadata, kept)) is not None
@@ -542,8 +548,12 @@ def _delete_unnamed(store: Store, before: IcebergState, now: IcebergState) -> No
     gone = [one for one in before.snapshots if one["snapshot-id"] not in left]
     if not gone or not before.is_here:
         return
-    named = {path for one in now.snapshots for path in _files_named_by(store, now.root, one)}
-    doomed = {path for one in gone for path in _files_named_by(store, before.root, one)} - named
+    try:
+        named = {path for one in now.snapshots for path in _files_named_by(store, now.root, one)}
+        doomed = {path for one in gone for path in _files_named_by(store, before.root, one)} - named
+    except TableDamaged:
+        # Another process has moved the export meanwhile. What nobody names any more stays, then.
+        return
     store.delete_all(sorted(doomed))
 
 

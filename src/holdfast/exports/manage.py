@@ -7,9 +7,18 @@ import pyarrow.compute as pc
 
 from holdfast.config.choices import ExportFormat, TableType
 from holdfast.config.table import EXPORT_FORMATS, parse_export_formats
+from holdfast.errors import TableDamaged
 from holdfast.exports.delta import delete_delta
 from holdfast.exports.delta_types import schema_string
-from holdfast.exports.follow import FORMATS, ExportState, follow, instants_to_show, standing, step_at
+from holdfast.exports.follow import (
+    FORMATS,
+    ExportState,
+    follow,
+    has_moved,
+    instants_to_show,
+    standing,
+    step_at,
+)
 from holdfast.exports.iceberg import delete_iceberg, metadata_path
 from holdfast.exports.step import NO_INSTANT
 from holdfast.format.field_ids import extend_field_ids
@@ -25,6 +34,7 @@ from holdfast.table.stable_read import read_stable
 from holdfast.table.view import load_view
 from holdfast.timeline.timeline import Timeline, load_timeline
 
+_LOOKS = 20
 log = logging.getLogger(__name__)
 
 
@@ -83,7 +93,18 @@ def _delete(store: Store, form: ExportFormat) -> None:
 
 
 def _describe(table: OpenTable, form: ExportFormat) -> Export:
-    state = FORMATS[form].read(table.store)
+    """Where an export is; looked at again if another process moves it meanwhile."""
+    for _ in range(_LOOKS):
+        state = FORMATS[form].read(table.store)
+        try:
+            return _describe_at(table, form, state)
+        except TableDamaged:
+            if not has_moved(table.store, FORMATS[form], state):
+                raise
+    return _describe_at(table, form, FORMATS[form].read(table.store))
+
+
+def _describe_at(table: OpenTable, form: ExportFormat, state: ExportState | None) -> Export:
     at = None if state is None else state.instant
     return Export(
         format=str(form),

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Annotated, Any
 
 from holdfast.config.server import Role
+from holdfast.errors import TableNotFound
 from holdfast.exports.iceberg import metadata_path, read_iceberg
 from holdfast.server.auth import Access, On
 from holdfast.server.endpoints import Answer, Call, Endpoint, Reply
@@ -60,7 +61,7 @@ def namespaces(service: Service, call: Call[NamespacesParameters]) -> Reply:
 def namespace(service: Service, call: Call[NamespaceParameters]) -> Reply:
     wanted = call.parameters.namespace
     if wanted not in {space for space, _ in _names(service, call)}:
-        return _not_found("NoSuchNamespaceException", f"there is no namespace {wanted}")
+        raise TableNotFound("there is no such namespace", namespace=wanted)
     return Reply(document={"namespace": [wanted], "properties": {}})
 
 
@@ -68,20 +69,23 @@ def tables(service: Service, call: Call[NamespaceParameters]) -> Reply:
     wanted = call.parameters.namespace
     found = sorted(name for space, name in _names(service, call) if space == wanted)
     if not found:
-        return _not_found("NoSuchNamespaceException", f"there is no namespace {wanted}")
+        raise TableNotFound("there is no such namespace", namespace=wanted)
     return Reply(document={"identifiers": [{"namespace": [wanted], "name": name} for name in found]})
 
 
 def load_table(service: Service, call: Call[TableParameters]) -> Reply:
     space, name = call.parameters.namespace, call.parameters.name
     if (space, name) not in _names(service, call):
-        return _not_found("NoSuchTableException", f"there is no table {space}.{name}")
+        raise TableNotFound("there is no such table in the catalog", namespace=space, table=name)
     full = name if space == _DEFAULT else f"{space}.{name}"
     opened = open_at(service.settings.catalog.tables[full])
     state = read_iceberg(opened.store)
     if state is None or not state.is_here:
-        message = f"the table {full} is not exported to iceberg: holdfast exports set PATH iceberg"
-        return _not_found("NoSuchTableException", message)
+        raise TableNotFound(
+            "the table is not exported to iceberg",
+            table=full,
+            hint="holdfast exports set PATH iceberg",
+        )
     location = opened.store.uri(metadata_path(state.version))
     document = {"metadata-location": location, "metadata": state.metadata, "config": {}}
     return Reply(document=document)
@@ -96,10 +100,6 @@ def _names(service: Service, call: Call[Any]) -> set[tuple[str, str]]:
 def _split(full: str) -> tuple[str, str]:
     space, dot, name = full.rpartition(".")
     return (space, name) if dot else (_DEFAULT, full)
-
-
-def _not_found(kind: str, message: str) -> Reply:
-    return Reply(status=404, document={"error": {"message": message, "type": kind, "code": 404}})
 
 
 def _endpoint(path: str, name: str, about: str, parameters: Any, handle: Any) -> Endpoint[Any]:
