@@ -305,13 +305,23 @@ class Table:
         *,
         since: Moment,
         until: Moment | None = None,
+        deletes: bool = False,
         meta_columns: bool = False,
     ) -> DataFrame:
         """The rows that commits in (since, until] wrote, each as it stood at `until`.
 
-        The commit that wrote a row is in its first column, `_hoodie_commit_time`.
-        Rows that were deleted are not reported: compare snapshots to find them.
+        The commit that wrote a row is in the column `_hoodie_commit_time`.
+        With `deletes` what became of each record instead: the column `_change_type` has
+        insert, update_before, update_after or delete, and a record that is as it was is left out.
+        Both snapshots must be there for that, else `SnapshotExpired`.
         """
+        if deletes:
+            from holdfast.engines.spark.row_changes import read_row_changes_frame
+            from holdfast.read.row_changes import row_change_schema, row_changes
+
+            compared = row_changes(self._opened, since=since, until=until)
+            schema = row_change_schema(compared.schema, columns=None, meta_columns=meta_columns)
+            return read_row_changes_frame(spark, self._opened.location, compared, schema)
         from holdfast.engines.spark.reader import read_changes_frame
         from holdfast.read.changes import change_schema, changes
         from holdfast.read.path_columns import path_columns
@@ -327,9 +337,16 @@ class Table:
         since: Moment,
         until: Moment | None = None,
         columns: Sequence[str] | None = None,
+        deletes: bool = False,
         meta_columns: bool = False,
     ) -> pa.Table:
         """As `changes`, without Spark, into memory."""
+        if deletes:
+            from holdfast.read.row_changes import read_row_changes, row_change_schema, row_changes
+
+            compared = row_changes(self._opened, since=since, until=until)
+            schema = row_change_schema(compared.schema, columns=columns, meta_columns=meta_columns)
+            return read_row_changes(self._opened.store, compared, schema)
         from holdfast.read.changes import change_schema, changes, read_changes
 
         found = changes(self._opened, since=since, until=until)

@@ -20,6 +20,7 @@ PAGES = [
     "docs/migrate.md",
     "docs/going-back.md",
     "docs/many-writers.md",
+    "docs/changes.md",
     "docs/cleaning.md",
     "docs/compaction.md",
     "docs/merge-on-read.md",

@@ -19,10 +19,10 @@ from holdfast.model.names import BASE_FILE_PATTERN
 from holdfast.read.arrow_rows import select_schema
 from holdfast.read.merged_rows import each_merged_row, may_have_younger_rows
 from holdfast.read.prune import Condition, each_match
-from holdfast.read.snapshot import Moment, Snapshot, as_instant, snapshot, take_settled_snapshot
+from holdfast.read.snapshot import Moment, Snapshot, as_instant, take_settled_snapshot
 from holdfast.storage.store import Store
 from holdfast.table.opened import OpenTable
-from holdfast.table.settled import read_settled
+from holdfast.table.settled import await_settled, read_settled
 
 COMMIT_TIME = META_COLUMNS[0]
 
@@ -47,38 +47,52 @@ def changes(table: OpenTable, *, since: Moment, until: Moment | None = None) -> 
     `until` after such a write it is waited for, and then refused.
     `SnapshotExpired` if a clean has removed the snapshot as of `until`.
     """
-    if not table.settings.populates_meta_columns:
-        raise UnsupportedTable(
-            "the rows of this table do not say which commit wrote them", table=table.settings.name
-        )
-    start = as_instant(table, since)
-    end = None if until is None else as_instant(table, until)
-    if end is not None and start > end:
-        raise InvalidRequest("the range ends before it begins", since=start, until=end)
-    found = _newest(table, start) if end is None else snapshot(table, as_of=end)
+    start, end = find_range(table, since=since, until=until)
+    found = _newest(table, start) if until is None else take_settled_snapshot(table, end)
     younger = found.only(_may_have_younger_rows(found, start))
     are_first = younger.plain.are_first
     has_older_rows = are_first is None or not pc.all(are_first, min_count=0).as_py()
     return Changes(start, younger, has_older_rows)
 
 
+def find_range(
+    table: OpenTable, *, since: Moment, until: Moment | None
+) -> tuple[InstantTime, InstantTime | None]:
+    """The range of changes as times of the table; without an end if there is no commit and none was named.
+
+    Up to the end everything is decided: with an `until` it is waited for.
+    """
+    if not table.settings.populates_meta_columns:
+        raise UnsupportedTable(
+            "the rows of this table do not say which commit wrote them", table=table.settings.name
+        )
+    start = as_instant(table, since)
+    if until is None:
+        return start, _find_settled_end(table, start)
+    end = as_instant(table, until)
+    if start > end:
+        raise InvalidRequest("the range ends before it begins", since=start, until=end)
+    await_settled(table, lambda _: end)
+    return start, end
+
+
 def _newest(table: OpenTable, start: InstantTime) -> Snapshot:
     """The newest snapshot that does not change any more, but none before the start of the range."""
     for _ in range(_ATTEMPTS - 1):
         try:
-            return _read_settled_range(table, start)
+            return take_settled_snapshot(table, _find_settled_end(table, start))
         except SnapshotExpired:
             # There are newer commits by now, and a clean has followed them.
             continue
-    return _read_settled_range(table, start)
+    return take_settled_snapshot(table, _find_settled_end(table, start))
 
 
-def _read_settled_range(table: OpenTable, start: InstantTime) -> Snapshot:
+def _find_settled_end(table: OpenTable, start: InstantTime) -> InstantTime | None:
     settled = read_settled(table)
     if settled.undecided is not None:
-        return take_settled_snapshot(table, max(start, just_before(settled.undecided)))
+        return max(start, just_before(settled.undecided))
     newest = settled.commit
-    return take_settled_snapshot(table, None if newest is None else max(start, end_of(newest.time)))
+    return None if newest is None else max(start, end_of(newest.time))
 
 
 def change_schema(
