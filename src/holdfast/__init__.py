@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         Savepoint,
         VerifyReport,
     )
+    from holdfast.streams import stream as stream
 
 __version__ = "0.1.0"
 
@@ -41,6 +42,7 @@ __all__ = [
     "VerifyReport",
     "create_table",
     "open_table",
+    "stream",
     "table_exists",
     "write",
 ]
@@ -61,6 +63,7 @@ _HOMES = {
     "VerifyReport": "holdfast.model.reports",
     "create_table": "holdfast.lake",
     "open_table": "holdfast.lake",
+    "stream": "holdfast.streams",
     "table_exists": "holdfast.lake",
     "write": "holdfast.dropin",
 }

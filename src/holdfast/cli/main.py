@@ -50,6 +50,7 @@ from holdfast.cli.run import run
 from holdfast.cli.savepoints import savepoints
 from holdfast.cli.serve import serve
 from holdfast.cli.show import show
+from holdfast.cli.streams import streams
 from holdfast.cli.timeline import timeline
 from holdfast.cli.verify import repair, verify
 from holdfast.cli.write import write
@@ -132,7 +133,7 @@ def cli() -> None:
 
 _SECTIONS: Mapping[str, Sequence[click.Command]] = {
     "Write": (create, write, run, drop),
-    "Look": (show, read, timeline, commits, fsview, heartbeats, verify),
+    "Look": (show, read, timeline, commits, fsview, heartbeats, streams, verify),
     "Go back": (undo, restore, savepoints, rollbacks),
     "Serve": (serve, push, query),
     "Maintain": (cleans, archive, compactions, compaction, repair),
