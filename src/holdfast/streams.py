@@ -59,5 +59,5 @@ def stream(
 
 def _stream_id(rows: DataFrame) -> str:
     """Spark's id of the query, which lives as long as its checkpoint; empty where Spark does not tell."""
-    context = getattr(rows.sparkSession, "_sc", None)
+    context = getattr(getattr(rows, "sparkSession", None), "_sc", None)
     return "" if context is None else context.getLocalProperty(_STREAM_ID) or ""

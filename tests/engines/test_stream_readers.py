@@ -1,4 +1,4 @@
-"""What a stream of a table answers to Spark, asked without Spark: offsets, what is held, what is read again."""
+"""What a stream of a table answers to Spark: its offsets, what is held, what is read again."""
 
 import pyarrow as pa
 import pyspark
