@@ -94,7 +94,8 @@ def test_a_stream_carries_inserts_to_another_table_once(lake):
     lake.run(lake.read(query="copy"), sink=target)
 
     assert content(target) == content(lake.source)
-    newest = target.timeline()[-1]
+    # What was written for the batch that came again is rolled back.
+    newest = next(one for one in reversed(target.timeline()) if one.action == "commit")
     kept = read_batch(target._opened, newest.time, newest.action)
     assert (kept.query, kept.number) == ("sink", batch)
     assert kept.stream_id == json.loads((Path(lake.checkpoint()) / "metadata").read_text())["id"]

@@ -28,7 +28,7 @@ class StreamStatus:
     direction: str
     """`reads` or `writes`."""
     instant: InstantTime
-    """The commit up to which it has read, or the newest that it wrote."""
+    """The commit up to which it has read, or is reading; or the newest that it wrote."""
     batch: int | None = None
     """Of one that writes: the number of that commit."""
     commits_behind: int | None = None
@@ -48,9 +48,9 @@ def streams(table: OpenTable) -> list[StreamStatus]:
         StreamStatus(
             stream=each.stream,
             direction=READS,
-            instant=each.instant,
-            commits_behind=sum(time > each.instant for time in commits),
-            behind=_apart(each.instant, commits[-1] if commits else each.instant),
+            instant=each.newest or each.instant,
+            commits_behind=sum(time > (each.newest or each.instant) for time in commits),
+            behind=_apart(each.newest or each.instant, max(commits, default=each.instant)),
             expires_at=each.expires_at,
             is_expired=each.is_expired,
         )
