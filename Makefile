@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 MATRIX := lowest oldest default spark41 spark42 newest
 PARALLEL := --numprocesses=logical --maxprocesses=4
 
-.PHONY: run tour test quick test-whole test-all test-deep test-faults test-damage test-fuzz explore test-matrix test-zookeeper zookeeper test-avro avro chaos push-chaos interop interop-jars fixtures hudi-options option-pages docs dist lint bench bench-growth bench-peers lock preflight clean
+.PHONY: run tour test quick test-whole test-all test-deep test-faults test-damage test-fuzz explore test-matrix test-zookeeper zookeeper test-avro avro test-pinot pinot-clients test-console pictures chromium chaos push-chaos interop interop-jars fixtures hudi-options option-pages docs dist lint bench bench-growth bench-peers lock preflight clean
 
 run: preflight $(READY)
 	@$(BIN)/python examples/story.py
@@ -56,7 +56,7 @@ test-fuzz: preflight $(READY)
 
 # Everything there is, but every schedule (`explore`), the long runs of chance (`chaos`, `push-chaos`) and the
 # benchmarks: every PySpark of the matrix, ZooKeeper, Avro and Apache Hudi as peers, too.
-test-all: lint test-whole test-deep test-faults test-damage test-fuzz test-matrix test-zookeeper test-avro interop hudi-options
+test-all: lint test-whole test-deep test-faults test-damage test-fuzz test-matrix test-zookeeper test-avro test-pinot test-console interop hudi-options
 
 # Every schedule with one switch, too; about half an hour.
 explore: preflight $(READY)
@@ -90,8 +90,31 @@ $(ZOOKEEPER):
 test-avro: avro
 	HOLDFAST_AVRO=$$(PYTHONPATH=. $(BIN)/python tests/avro/jar.py) $(BIN)/pytest tests/avro
 
+# Pinot's own Java clients, which Maven fetches, against a running service.
+test-pinot: pinot-clients
+	HOLDFAST_PINOT=$$(PYTHONPATH=. $(BIN)/python tests/pinot/jars.py) $(BIN)/pytest tests/pinot
+
+pinot-clients: preflight $(READY)
+	@PYTHONPATH=. $(BIN)/python tests/pinot/jars.py
+
 avro: preflight $(READY)
 	@PYTHONPATH=. $(BIN)/python tests/avro/jar.py
+
+# The console in a real Chromium, Debian's: every page and action, contrast and labels; pictures in build/console.
+CHROMIUM := /usr/bin/chromium
+test-console: preflight $(READY) $(CHROMIUM)
+	HOLDFAST_CHROMIUM=$(CHROMIUM) $(BIN)/pytest tests/console
+
+# The pictures of the console in docs/pictures, taken anew.
+pictures: preflight $(READY) $(CHROMIUM)
+	@PYTHONPATH=tests HOLDFAST_CHROMIUM=$(CHROMIUM) $(BIN)/python -m harness.console_pictures
+
+chromium: $(CHROMIUM)
+
+$(CHROMIUM):
+	@test "$$(id -u)" = 0 && command -v apt-get > /dev/null || { echo "holdfast: Chromium is needed; install Debian's package chromium, or run this as root on Debian" >&2; exit 1; }
+	@echo "Installing Debian's Chromium (once, a minute) ..."
+	@apt-get update -qq && apt-get install -qq --no-install-recommends chromium fonts-dejavu-core > /dev/null
 
 # Four writers, killed and stopped at random for two minutes. HOLDFAST_SEED and HOLDFAST_CHAOS_SECONDS choose.
 chaos: preflight $(READY)

@@ -21,6 +21,7 @@ from bench.workloads.change_read import change_read
 from bench.workloads.clean import Versions, clean_deletion, clean_increment, clean_plan
 from bench.workloads.control_plane import Size, control_plane
 from bench.workloads.delete import delete
+from bench.workloads.merge_on_read import MERGING
 from bench.workloads.overwrite import overwrite
 from bench.workloads.push import push, push_switch
 from bench.workloads.rollback import rollback
@@ -163,6 +164,7 @@ def _workloads(data: Path, *, rows: int, groups: Sequence[int], cleaned: Version
         delete(session, data, rows=rows),
         overwrite(session, data, rows=rows),
         change_read(session, data, rows=rows, commits=_COMMITS),
+        *(act(session, data, rows=rows) for act in MERGING),
     )
 
 

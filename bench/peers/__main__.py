@@ -25,11 +25,15 @@ from bench.peers.remote import Peer
 from bench.peers.rows import MORE, Rows, make_rows
 from bench.peers.workloads import (
     DELTA,
+    DELTA_VECTORS,
     DELTALAKE,
     HUDI,
     HUDI_BARE,
+    HUDI_MERGING,
     ICEBERG,
+    ICEBERG_MERGING,
     OURS,
+    OURS_MERGING,
     PLAIN,
     Arena,
     bulk_load_name,
@@ -37,6 +41,8 @@ from bench.peers.workloads import (
 
 _HERE = Path(__file__).resolve().parents[1]
 _HUDI_JARS = ("org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0",)
+_DELTA_JARS = ("io.delta:delta-spark_2.12:3.3.3", "io.delta:delta-storage:3.3.3")
+_ICEBERG_JARS = ("org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.12.0",)
 Chosen = Mapping[str, tuple[str, Sequence[str]]]
 """A peer's name → its engine and the coordinates of its jars."""
 
@@ -44,11 +50,16 @@ _PEERS: Chosen = {
     OURS: ("holdfast", ()),
     HUDI: ("hudi", _HUDI_JARS),
     HUDI_BARE: ("hudi-bare", _HUDI_JARS),
-    DELTA: ("delta", ("io.delta:delta-spark_2.12:3.3.3", "io.delta:delta-storage:3.3.3")),
-    ICEBERG: ("iceberg", ("org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.12.0",)),
+    DELTA: ("delta", _DELTA_JARS),
+    ICEBERG: ("iceberg", _ICEBERG_JARS),
     PLAIN: ("plain", ()),
     DELTALAKE: ("deltalake", ()),
+    OURS_MERGING: ("holdfast-merge-on-read", ()),
+    HUDI_MERGING: ("hudi-merge-on-read", _HUDI_JARS),
+    DELTA_VECTORS: ("delta-deletion-vectors", _DELTA_JARS),
+    ICEBERG_MERGING: ("iceberg-merge-on-read", _ICEBERG_JARS),
 }
+_ALWAYS = (OURS, OURS_MERGING)
 _SPARK = "3.5."
 _ROWS = 5_000_000
 _QUICK_ROWS = 20_000
@@ -69,6 +80,7 @@ _NOTES = {
     "fsync": "Holdfast syncs every file and folder it relies on; no other does",
     "rows kept": "Holdfast and Hudi store their meta columns and a bloom filter; the others do not",
     "index": "Holdfast and Hudi: SIMPLE; Delta and Iceberg merge by partition and key, copy on write",
+    "merge-on-read": "Hudi's log files, Delta's deletion vectors, Iceberg's delete files, by their defaults",
     "caches": "tables are opened anew in every run",
     "old versions": "Delta's vacuum leaves one version, the others two",
     "killed writer": "Delta and Iceberg need no rollback: they remove orphans by a listing",
@@ -153,7 +165,7 @@ def peers(
             raise click.UsageError(f"no peer is called {name!r}; there are: {', '.join(_PEERS)}")
     console = Console(highlight=False)
     console = console if console.is_terminal else Console(highlight=False, width=_FILE_WIDTH)
-    chosen = {name: found for name, found in _PEERS.items() if name == OURS or not peer or name in peer}
+    chosen = {name: found for name, found in _PEERS.items() if name in _ALWAYS or not peer or name in peer}
     gigabytes, time = (_QUICK_GIGABYTES, "some minutes") if quick else (_GIGABYTES, "some hours")
     console.print(
         f"[dim]needs Maven for jars ({_JARS_MB} MB, once), {gigabytes} GB of disk, "

@@ -17,7 +17,7 @@ from bench.peers import workloads
 from bench.peers.remote import PeerFailed, ReportedMeter
 from bench.peers.results import keep
 from bench.peers.rows import MORE, PERCENTS, Rows
-from bench.peers.workloads import OURS, Arena
+from bench.peers.workloads import Arena
 from bench.report import print_result
 
 Machine = Mapping[str, str | int]
@@ -76,7 +76,7 @@ class Contest:
                 act(workload)
             except PeerFailed as error:
                 self._tell(f"{name}: {error}")
-                if error.peer == OURS:
+                if error.peer == workload.limit:
                     return False
                 arena = arena.without(error.peer)
             except DifferentAnswers as error:
@@ -104,7 +104,7 @@ class Contest:
         def sit(number: int, status: Status) -> Result:
             self._end_peers()
             # At once: the first round asks all of them.
-            for peer in self.arena.peers:
+            for peer in workloads.peers_of(workload.name, self.arena):
                 peer.start()
             return run_workload(
                 workload,
@@ -134,16 +134,21 @@ class Contest:
 
     def _workloads(self, arena: Arena) -> tuple[Workload, ...]:
         rows, size = self.rows, self.size
+        copying = arena.copying()
         return (
-            workloads.bulk_load(arena, rows.all, rows.count),
-            *([workloads.bulk_load(arena, rows.more, MORE * rows.count, discarded=0)] if rows.more else []),
-            *(workloads.upsert(arena, rows, percent) for percent in PERCENTS),
-            workloads.delete(arena, rows),
-            workloads.overwrite(arena, rows),
-            workloads.snapshot_read(arena, rows),
-            workloads.change_read(arena, rows),
-            workloads.time_travel(arena, rows),
-            workloads.undo(arena, rows),
-            workloads.reclaim(arena, rows, groups=size.groups, versions=size.versions),
-            workloads.recovery(arena, rows, tasks=size.killed_tasks),
+            workloads.bulk_load(copying, rows.all, rows.count),
+            *([workloads.bulk_load(copying, rows.more, MORE * rows.count, discarded=0)] if rows.more else []),
+            *(workloads.upsert(copying, rows, percent) for percent in PERCENTS),
+            workloads.delete(copying, rows),
+            workloads.overwrite(copying, rows),
+            workloads.snapshot_read(copying, rows),
+            workloads.change_read(copying, rows),
+            workloads.time_travel(copying, rows),
+            workloads.undo(copying, rows),
+            workloads.reclaim(copying, rows, groups=size.groups, versions=size.versions),
+            workloads.recovery(copying, rows, tasks=size.killed_tasks),
+            workloads.merging_upsert(arena, rows),
+            workloads.merging_rounds(arena, rows),
+            workloads.merging_read(arena, rows),
+            workloads.compaction(arena, rows),
         )

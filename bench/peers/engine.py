@@ -49,6 +49,8 @@ class Load:
     """Whether changes of the new table will be asked for: some must know it beforehand."""
     has_many_cities: bool = False
     """Whether there are too many to keep a file open for each of them."""
+    keeps_logs: bool = False
+    """Whether what changes is to lie beside the base files, however much it is: it will be compacted."""
     more_follow: bool = False
     """Whether further versions come before anything is timed: what only the last needs can wait for it."""
 
@@ -98,6 +100,9 @@ class Engine(Protocol):
 
     def reclaim(self, table: str) -> None:
         """Delete the files of versions older than the newest, or the one before it."""
+
+    def compact(self, table: str) -> None:
+        """Put into the data files what lies beside them."""
 
     def fail(self, table: str, rows: Load) -> None:
         """Leave what a writer leaves that is killed when all its files are there."""

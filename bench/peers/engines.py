@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, DataFrameReader
+from pyspark.sql import DataFrame, DataFrameReader, Row
 from pyspark.sql import functions as f
 
 import holdfast
@@ -46,6 +46,8 @@ _HUDI_AND_OURS = {
     "hoodie.clean.automatic": "false",
     "hoodie.archive.automatic": "false",
 }
+
+_KEEPS_LOGS = {"holdfast.mor.max.log.ratio": "1000", "holdfast.mor.max.logs": "1000"}
 
 
 class Holdfast:
@@ -96,6 +98,33 @@ class Holdfast:
         holdfast.open_table(table).roll_back_failed_writes()
 
 
+class HoldfastMergeOnRead(Holdfast):
+    def load(self, table: str, rows: Load) -> None:
+        holdfast.create_table(
+            table,
+            name="trips",
+            record_key=KEY,
+            partition_by=PARTITION,
+            ordering=ORDERING,
+            table_type="MERGE_ON_READ",
+        )
+        self.append(table, rows)
+
+    def upsert(self, table: str, rows: Load) -> None:
+        options = _HUDI_AND_OURS | (_KEEPS_LOGS if rows.keeps_logs else {})
+        holdfast.open_table(table).upsert(rows.frame(self._spark), options=options)
+
+    def read(self, table: str, version: Version = None) -> Digest:
+        """Spark cannot tell which columns it needs of rows that are merged, so they are named."""
+        opened = holdfast.open_table(table)
+        return digest(opened.read(self._spark, as_of=version, columns=list(DIGESTED)))
+
+    def compact(self, table: str) -> None:
+        assert holdfast.open_table(table).compact(self._spark) is not None, (
+            "nothing lay beside the base files"
+        )
+
+
 class Hudi:
     _CATALOG_TABLE = "trips"
     _FAIL_BEFORE_COMMIT: Mapping[str, str] = {
@@ -118,7 +147,9 @@ class Hudi:
     each version, and the next write with it makes it whole; markers, which go, are collected every 50 ms.
     """
 
-    def __init__(self, setting: Setting, *, has_metadata_table: bool = True) -> None:
+    def __init__(
+        self, setting: Setting, *, has_metadata_table: bool = True, table_type: str = "COPY_ON_WRITE"
+    ) -> None:
         prefix = "org.apache.spark.sql.hudi"
         parts = SparkParts(
             extensions=f"{prefix}.HoodieSparkSessionExtension",
@@ -132,7 +163,7 @@ class Hudi:
         self._options = {
             **_HUDI_AND_OURS,
             "hoodie.table.name": "trips",
-            "hoodie.datasource.write.table.type": "COPY_ON_WRITE",
+            "hoodie.datasource.write.table.type": table_type,
             "hoodie.datasource.write.recordkey.field": KEY,
             "hoodie.datasource.write.partitionpath.field": PARTITION,
             "hoodie.datasource.write.precombine.field": ORDERING,
@@ -179,7 +210,7 @@ class Hudi:
 
     def versions(self, table: str) -> list[Version]:
         """Requested and completion time of each commit."""
-        commit = re.compile(r"(\d+)_(\d+)\.(?:commit|replacecommit)")
+        commit = re.compile(r"(\d+)_(\d+)\.(?:commit|deltacommit|replacecommit)")
         found = [commit.fullmatch(name) for name in _timeline(table)]
         return sorted([match[1], match[2]] for match in found if match)
 
@@ -188,6 +219,10 @@ class Hudi:
 
     def reclaim(self, table: str) -> None:
         self._call(f"run_clean(table => '{self._CATALOG_TABLE}', retain_commits => 1)")
+
+    def compact(self, table: str) -> None:
+        done = self._call(f"run_compaction(op => 'scheduleAndExecute', table => '{self._CATALOG_TABLE}')")
+        assert done, "nothing lay beside the base files"
 
     def fail(self, table: str, rows: Load) -> None:
         try:
@@ -222,12 +257,13 @@ class Hudi:
             given |= self._MORE_FOLLOW
         rows.frame(self._spark).write.format("hudi").options(**given).mode("append").save(table)
 
-    def _call(self, procedure: str) -> None:
-        self._spark.sql(f"call {procedure}").collect()
+    def _call(self, procedure: str) -> list[Row]:
+        return self._spark.sql(f"call {procedure}").collect()
 
 
 class Delta:
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: Setting, *, has_deletion_vectors: bool = False) -> None:
+        self._has_deletion_vectors = has_deletion_vectors
         parts = SparkParts(
             extensions="io.delta.sql.DeltaSparkSessionExtension",
             settings={
@@ -247,6 +283,7 @@ class Delta:
 
     def load(self, table: str, rows: Load) -> None:
         writer = rows.frame(self._spark).write.format("delta").partitionBy(PARTITION)
+        writer = writer.option("delta.enableDeletionVectors", str(self._has_deletion_vectors).lower())
         writer.option("delta.enableChangeDataFeed", str(rows.keeps_changes).lower()).save(table)
 
     def append(self, table: str, rows: Load) -> None:
@@ -283,6 +320,9 @@ class Delta:
     def reclaim(self, table: str) -> None:
         self._spark.sql(f"VACUUM {_delta(table)} RETAIN 0 HOURS").collect()
 
+    def compact(self, table: str) -> None:
+        self._spark.sql(f"REORG TABLE {_delta(table)} APPLY (PURGE)").collect()
+
     def fail(self, table: str, rows: Load) -> None:
         leave_orphans(table, lambda: write_plain(rows.frame(self._spark), table))
 
@@ -297,8 +337,9 @@ class Delta:
 
 
 class Iceberg:
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: Setting, *, mode: str = "copy-on-write") -> None:
         self._workspace = Path(setting.workspace)
+        self._mode = mode
         parts = SparkParts(
             extensions="org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
             settings={
@@ -319,6 +360,7 @@ class Iceberg:
             ("format-version", "2"),
             ("write.parquet.compression-codec", CODEC),
             ("write.target-file-size-bytes", str(FILE_BYTES)),
+            *((f"write.{verb}.mode", self._mode) for verb in ("delete", "update", "merge")),
         ):
             writer = writer.tableProperty(name, value)
         if rows.has_many_cities:
@@ -354,6 +396,10 @@ class Iceberg:
     def reclaim(self, table: str) -> None:
         until = "older_than => TIMESTAMP '2999-01-01', retain_last => 2"
         self._call(f"expire_snapshots(table => '{self._name(table)}', {until})")
+
+    def compact(self, table: str) -> None:
+        every = "map('delete-file-threshold', '1')"
+        self._call(f"rewrite_data_files(table => '{self._name(table)}', options => {every})")
 
     def fail(self, table: str, rows: Load) -> None:
         leave_orphans(table, lambda: write_plain(rows.frame(self._spark), f"{table}/data"))
@@ -490,6 +536,10 @@ def engine(name: str, setting: Setting) -> Engine:
         "hudi-bare": lambda setting: Hudi(setting, has_metadata_table=False),
         "delta": Delta,
         "iceberg": Iceberg,
+        "holdfast-merge-on-read": HoldfastMergeOnRead,
+        "hudi-merge-on-read": lambda setting: Hudi(setting, table_type="MERGE_ON_READ"),
+        "delta-deletion-vectors": lambda setting: Delta(setting, has_deletion_vectors=True),
+        "iceberg-merge-on-read": lambda setting: Iceberg(setting, mode="merge-on-read"),
         "plain": Plain,
         "deltalake": Deltalake,
     }

@@ -15,6 +15,7 @@ from bench.workloads.trips import (
     between,
     city,
     incoming,
+    scattered,
     stored,
     trips,
     updates,
@@ -23,6 +24,7 @@ from bench.workloads.trips import (
 PERCENTS = (1, 10, 50)
 MORE = 4
 _COMMITS = 10
+_ROUNDS = 10
 _ROWS_IN_GROUP = 20
 _CITY = city(7)
 
@@ -43,6 +45,10 @@ class Rows:
     """All rows, in as many parts as the change read has commits."""
     groups: str
     """Few rows in very many partitions."""
+    tenth: str
+    """Later editions of one row in ten: new rows would not lie beside data files."""
+    scattered: Sequence[str]
+    """Later editions of one row in a hundred, each time others: rounds that follow each other."""
 
 
 def make_rows(session: SparkSession, data: Path, count: int, *, groups: int, has_more: bool) -> Rows:
@@ -66,6 +72,10 @@ def make_rows(session: SparkSession, data: Path, count: int, *, groups: int, has
         one_city=str(one_city.path),
         parts=_parts(session, data, everything, count),
         groups=_groups(session, data, everything, count, groups),
+        tenth=str(updates(session, data, rows=count, percent=10).path),
+        scattered=[
+            str(scattered(session, data, rows=count, number=number).path) for number in range(_ROUNDS)
+        ],
     )
 
 

@@ -6,12 +6,12 @@ files by absolute paths; what was prepared is kept beside it, for later runs, to
 
 import hashlib
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bench.framework import Goal, Scene, Variant, Workload, data_files
+from bench.framework import Goal, Scene, Usage, Variant, Workload, data_files
 from bench.peers.engine import Load
 from bench.peers.remote import Answer, Peer, PeerFailed
 from bench.peers.rows import Rows
@@ -25,6 +25,13 @@ ICEBERG = "Apache Iceberg"
 PLAIN = "Spark, Parquet files"
 DELTALAKE = "deltalake"
 HUDI_BARE = "Apache Hudi, no metadata table"
+OURS_MERGING = "Holdfast, merge-on-read"
+HUDI_MERGING = "Apache Hudi, merge-on-read"
+DELTA_VECTORS = "Delta Lake, deletion vectors"
+ICEBERG_MERGING = "Apache Iceberg, merge-on-read"
+
+_MERGING = (OURS_MERGING, HUDI_MERGING, DELTA_VECTORS, ICEBERG_MERGING)
+_MERGING_NAME = "merge-on-read"
 
 _TASKS = 4
 _HOUR_MS = 3_600_000
@@ -40,6 +47,14 @@ class Arena:
     def with_history(self) -> list[Peer]:
         """Plain files have none to read, undo or reclaim."""
         return [peer for peer in self.peers if peer.name != PLAIN]
+
+    def copying(self) -> "Arena":
+        """With those alone that write data files anew."""
+        return replace(self, peers=[peer for peer in self.peers if peer.name not in _MERGING])
+
+    def merging(self, *others: str) -> "Arena":
+        """With those alone that leave data files as they are, and write beside them what changes."""
+        return replace(self, peers=[peer for peer in self.peers if peer.name in (*_MERGING, *others)])
 
     def without(self, name: str) -> "Arena":
         return replace(self, peers=[peer for peer in self.peers if peer.name != name])
@@ -101,6 +116,11 @@ class Arena:
     def _read_back(self, peer: Peer) -> object:
         peer.ask("ready", table=str(self.table))
         return peer.ask("read", table=str(self.table)).value
+
+
+def peers_of(workload: str, arena: Arena) -> Sequence[Peer]:
+    """Those that take part in a workload of this name."""
+    return (arena.merging(OURS) if workload.startswith(_MERGING_NAME) else arena.copying()).peers
 
 
 def bulk_load_name(count: int) -> str:
@@ -237,6 +257,133 @@ def recovery(arena: Arena, rows: Rows, *, tasks: int) -> Workload:
         return Scene(tuple(variants), {"rows": rows.count, "files": tasks * CITIES})
 
     return _workload(arena, "recover from a killed writer", set_up, is_short=True)
+
+
+def merging_upsert(arena: Arena, rows: Rows) -> Workload:
+    """One row in a hundred, in all files, changes; ours that copies takes part."""
+    arena = arena.merging(OURS)
+
+    def set_up(_folder: Path) -> Scene:
+        new = Load(path=rows.scattered[0])
+        variants = [
+            arena.variant(
+                peer, _asking(arena, peer, "upsert", rows=new), begins_with=_base(arena, peer, rows)
+            )
+            for peer in arena.peers
+        ]
+        return Scene(tuple(variants), {"rows": rows.count})
+
+    return _merging(arena, "upsert 1 %", set_up, {HUDI_MERGING: 0.15, OURS: 0.5})
+
+
+def merging_rounds(arena: Arena, rows: Rows) -> Workload:
+    """Ten times one row in a hundred changes, and all are read."""
+    arena = arena.merging(OURS)
+
+    def act(peer: Peer) -> Callable[[], Answer]:
+        def rounds() -> Answer:
+            answers = []
+            for path in rows.scattered:
+                answers.append(peer.ask("upsert", table=str(arena.table), rows=Load(path=path)))
+                answers.append(peer.ask("read", table=str(arena.table)))
+            return in_turn(answers)
+
+        return rounds
+
+    def set_up(_folder: Path) -> Scene:
+        variants = [
+            arena.variant(peer, act(peer), begins_with=_base(arena, peer, rows), check=_value)
+            for peer in arena.peers
+        ]
+        return Scene(tuple(variants), {"rows": rows.count, "rounds": len(rows.scattered)})
+
+    goals = {HUDI_MERGING: 0.25, DELTA_VECTORS: 0.5, ICEBERG_MERGING: 0.5}
+    return _merging(arena, "rounds of upsert 1 % and read", set_up, goals)
+
+
+def merging_read(arena: Arena, rows: Rows) -> Workload:
+    """A snapshot read after all of these upserts."""
+    arena = arena.merging(OURS)
+
+    def build(peer: Peer) -> Callable[[str], None]:
+        base = _base(arena, peer, rows)
+
+        def act(table: str) -> None:
+            link_copy(base, Path(table))
+            peer.ask("ready", table=table)
+            for path in rows.scattered:
+                peer.ask("upsert", table=table, rows=Load(path=path))
+
+        return act
+
+    def set_up(_folder: Path) -> Scene:
+        variants = [
+            arena.variant(
+                peer,
+                _asking(arena, peer, "read"),
+                begins_with=arena.prepared(peer, f"scattered-{rows.count}", build(peer)),
+                check=_value,
+            )
+            for peer in arena.peers
+        ]
+        return Scene(tuple(variants), {"rows": rows.count, "upserts": len(rows.scattered)})
+
+    goals = {OURS: 1.2, HUDI_MERGING: 1.0, DELTA_VECTORS: 1.0, ICEBERG_MERGING: 1.0}
+    return _merging(arena, "read after ten upserts", set_up, goals, is_short=True)
+
+
+def compaction(arena: Arena, rows: Rows) -> Workload:
+    """A tenth of the rows lies beside the data files."""
+    arena = arena.merging()
+
+    def set_up(_folder: Path) -> Scene:
+        new = Load(path=rows.tenth, keeps_logs=True)
+        variants = [
+            arena.variant(
+                peer,
+                _asking(arena, peer, "compact"),
+                begins_with=_changed(arena, peer, "tenth", rows, "upsert", new),
+            )
+            for peer in arena.peers
+        ]
+        return Scene(tuple(variants), {"rows": rows.count})
+
+    return _merging(arena, "compaction of 10 %", set_up, {HUDI_MERGING: 0.3})
+
+
+def in_turn(answers: Sequence[Answer]) -> Answer:
+    """What several things took that were done one after the other, and what came of the last."""
+    usages = [answer.usage for answer in answers]
+    return Answer(
+        answers[-1].value,
+        Usage(
+            seconds=sum(usage.seconds for usage in usages),
+            cpu_seconds=sum(usage.cpu_seconds for usage in usages),
+            foreign_cpu_seconds=sum(usage.foreign_cpu_seconds for usage in usages),
+            driver_peak_bytes=max(usage.driver_peak_bytes for usage in usages),
+            jvm_peak_bytes=max(usage.jvm_peak_bytes for usage in usages),
+            workers_peak_bytes=max(usage.workers_peak_bytes for usage in usages),
+        ),
+    )
+
+
+def _merging(
+    arena: Arena,
+    name: str,
+    set_up: Callable[[Path], Scene],
+    wanted: Mapping[str, float],
+    *,
+    is_short: bool = False,
+) -> Workload:
+    there = {peer.name for peer in arena.peers}
+    goals = [Goal(OURS_MERGING, most, compared_with=peer) for peer, most in wanted.items() if peer in there]
+    return Workload(
+        name=f"{_MERGING_NAME} {name}",
+        limit=OURS_MERGING,
+        goals=tuple(goals),
+        set_up=set_up,
+        is_short=is_short,
+    )
 
 
 def _change(

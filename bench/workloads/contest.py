@@ -32,6 +32,9 @@ class Contest:
     def holdfast_buckets(self, name: str, act: Callable[[Table], object]) -> Variant:
         return self._holdfast(name, act, self.prepared.buckets)
 
+    def merge_on_read(self, name: str, act: Callable[[Table], object]) -> Variant:
+        return self._holdfast(name, act, self.prepared.merge_on_read)
+
     def by_hand(self, name: str, act: Callable[[DataFrame, Path], object]) -> Variant:
         """`act` gets the old rows and a path for all rows, old and new."""
 
@@ -61,9 +64,9 @@ class Contest:
     def _holdfast(self, name: str, act: Callable[[Table], object], source: Callable[[], Path]) -> Variant:
         return Variant(
             name,
-            lambda output: act(_opened(output)),
+            lambda output: act(opened(output)),
             prepare=lambda output: link_copy(source(), output / _TABLE),
-            check=lambda output: checksum(_opened(output).read(self.session)),
+            check=lambda output: checksum(opened(output).read(self.session)),
         )
 
 
@@ -101,5 +104,6 @@ def checksum(rows: DataFrame) -> tuple[int, int]:
     return found[0], found[1]
 
 
-def _opened(output: Path) -> Table:
+def opened(output: Path) -> Table:
+    """The table that a run works on."""
     return open_table(str(output / _TABLE))

@@ -54,6 +54,16 @@ class Prepared:
 
         return _once(self.folder / "holdfast", build)
 
+    def merge_on_read(self) -> Path:
+        """As `holdfast`, in a table that writes log files."""
+
+        def build(path: Path) -> None:
+            table = new_trips_table(path, partition_by=self._partition, table_type="MERGE_ON_READ")
+            for part in self.parts:
+                table.bulk_insert(self._spread(part))
+
+        return _once(self.folder / "holdfast-merge-on-read", build)
+
     def buckets(self) -> Path:
         """As `holdfast`, with as many buckets as file groups."""
 
@@ -96,9 +106,16 @@ def prepared_without_partitions(session: SparkSession, data: Path, *, rows: int,
     return Prepared(data / f"tables-{rows}-{groups}-unpartitioned", parts, groups_without_cities=groups)
 
 
-def new_trips_table(path: Path, *, partition_by: str | None = PARTITION) -> holdfast.Table:
+def new_trips_table(
+    path: Path, *, partition_by: str | None = PARTITION, table_type: str = "COPY_ON_WRITE"
+) -> holdfast.Table:
     return holdfast.create_table(
-        str(path), name="trips", record_key=KEY, partition_by=partition_by, ordering=ORDERING
+        str(path),
+        name="trips",
+        record_key=KEY,
+        partition_by=partition_by,
+        ordering=ORDERING,
+        table_type=table_type,
     )
 
 

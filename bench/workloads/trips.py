@@ -24,6 +24,7 @@ _TS_STEP = 37
 _LATER_MS = 30_000_000_000
 _DRIVERS = 20_000
 _RIDERS = 200_000
+_SCATTERED = 100
 
 
 def trips(session: SparkSession, folder: Path, *, rows: int) -> DataFrame:
@@ -53,6 +54,16 @@ def updates(session: SparkSession, folder: Path, *, rows: int, percent: int) -> 
     """As `incoming`, without new trips."""
     path = folder / f"trips-{rows}-updates-{percent}"
     return stored(session, path, lambda: _updates(session, rows=rows, percent=percent))
+
+
+def scattered(session: SparkSession, folder: Path, *, rows: int, number: int) -> Stored:
+    """Later editions of one trip in a hundred, all over the table; of each number others, and still later."""
+
+    def generate() -> DataFrame:
+        is_chosen = _below(100, f.col("id"), salt=_SCATTERED + number) == 0
+        return _edition(session.range(0, rows, 1, _FILES).where(is_chosen), edition=1 + number)
+
+    return stored(session, folder / f"trips-{rows}-scattered-{number}", generate)
 
 
 def city(number: int) -> str:

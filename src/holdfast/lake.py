@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, TypedDict, Unpack, cast
 
 from holdfast.clock import SystemClock
-from holdfast.config.choices import Operation
+from holdfast.config.choices import Operation, TableType
 from holdfast.config.table import TableSettings, new_table_settings
 from holdfast.errors import InvalidOption, InvalidRequest
 from holdfast.host import SystemHost
@@ -24,6 +24,7 @@ from holdfast.model.reports import (
     Compaction,
     DropPlan,
     DropReport,
+    Export,
     RepairReport,
     RestorePlan,
     RestoreReport,
@@ -591,6 +592,36 @@ class Table:
         from holdfast.read.compactions import compactions
 
         return compactions(self._opened)
+
+    def exports(self) -> list[Export]:
+        """The other formats that the table is kept in: how far each is, and where."""
+        from holdfast.exports.manage import exports
+
+        return exports(self._opened)
+
+    def set_exports(self, formats: Sequence[str]) -> list[Export]:
+        """Keep the table readable in these formats, `delta` or `iceberg`, and in no others.
+
+        Every commit is shown in them from now on, and taken back in them. The data
+        files stay the same. What a format had that is not among them is deleted.
+        """
+        from holdfast.exports.manage import set_exports
+
+        return set_exports(self._opened, formats)
+
+    def export(self, *, merge: bool = False) -> list[Export]:
+        """Bring the exports to the newest commit, if something kept them from following it.
+
+        They have what is in base files. With `merge` the log files of a merge-on-read
+        table are compacted before.
+        """
+        from holdfast.config.write import WriteSettings
+        from holdfast.exports.manage import export
+        from holdfast.writes.compaction import compact
+
+        if merge and self.settings.table_type is TableType.MERGE_ON_READ:
+            compact(self._opened, WriteSettings.from_options(None), _compactor(None), None)
+        return export(self._opened)
 
     def pushes(self) -> list[Push]:
         """What was pushed from this table to the push service, oldest first."""

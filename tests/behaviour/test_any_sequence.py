@@ -2,9 +2,10 @@
 
 For each index and key generator, with both ways to merge, for tables of both
 types, Hypothesis draws sequences of writes: batches with duplicates, nulls and ties, changes of the
-schema, writes that die or fail at some storage step. After each commit the
-snapshot and the counts are checked; at the end the table as of each commit,
-and the changes of ranges of commits.
+schema, writes that die or fail at some storage step; among them commits are undone, the table is
+restored, cleaned and, where it has log files, compacted, at once or by a plan that waits. After each
+commit the snapshot and the counts are checked; at the end the table as of each commit that a clean
+left, and the changes of ranges of commits.
 """
 
 import json
@@ -48,6 +49,7 @@ from holdfast.table.opened import create_new, open_existing
 EXAMPLES = int(os.environ.get("HOLDFAST_SEQUENCES", "3"))
 """Sequences per index, key generator and payload; one of them is always the shortest."""
 STEPS = 8
+COMMITS = ("commit", "deltacommit", "replacecommit")
 BEFORE_ALL = "00000000000000000"
 
 PAYLOADS = {
@@ -155,6 +157,9 @@ class Tally:
 
     sequences: int = 0
     commits: int = 0
+    compactions: int = 0
+    taken_back: int = 0
+    cleans: int = 0
     failed: int = 0
     logs: int = 0
     snapshots: int = 0
@@ -164,6 +169,7 @@ class Tally:
     def __str__(self) -> str:
         return (
             f"any sequence: {self.sequences} sequences, {self.commits} commits with {self.logs} log files,"
+            f" {self.compactions} compactions, {self.taken_back} ways back, {self.cleans} cleans,"
             f" {self.failed} failed writes, {self.snapshots} snapshots and {self.ranges} ranges"
             f" read alike by hudi-rs, but for {self.unread} of the past that it cannot read"
         )
@@ -191,6 +197,9 @@ class Sequence(RuleBasedStateMachine):
         self.columns: dict[str, pa.DataType] = dict(FIRST_COLUMNS)
         self.records: Records = {}
         self.history: dict[str, Records] = {}
+        """By instant, in the order of time: a compaction that waited comes before what came meanwhile."""
+        self.expired: set[str] = set()
+        """The commits of which a clean may have removed files."""
         self.fault: Fault | None = None
         self.schema_before: pa.Schema | None = None
         self.is_intact = False
@@ -297,6 +306,43 @@ class Sequence(RuleBasedStateMachine):
             case "flag":
                 self.columns[FLAG] = pa.bool_()
 
+    @precondition(lambda self: self.kind is TableType.MERGE_ON_READ)
+    @rule(draws=BATCHES, dress=DRESSES, waits=st.booleans())
+    def upsert_and_compact(self, draws, dress, waits):
+        """Or plan it, for another time; what is planned already comes first."""
+        self.upsert(draws, dress)
+        if waits:
+            self.table.schedule_compaction(options={**self.logs})
+        else:
+            commit = self.table.compact(options={**self.logs})
+            if commit is not None:
+                before = max(time for time in self.history if time < commit.instant)
+                self.history = dict(sorted({**self.history, commit.instant: self.history[before]}.items()))
+                self.tally.compactions += 1
+        self._check_snapshot(self.records)
+
+    @precondition(lambda self: len(self._readable) > 1)
+    @rule()
+    def undo(self):
+        taken_back = self.table.undo().rolled_back
+        del self.history[taken_back]
+        self._go_back(list(self.history)[-1])
+
+    @precondition(lambda self: len(self._readable) > 1)
+    @rule(number=st.integers(0, 9))
+    def restore(self, number):
+        target = self._readable[:-1][number % (len(self._readable) - 1)]
+        self.table.restore(to=target)
+        self.history = {time: records for time, records in self.history.items() if time <= target}
+        self._go_back(target)
+
+    @rule(retained=st.integers(1, 2))
+    def clean(self, retained):
+        self.table.clean({"hoodie.clean.commits.retained": str(retained)})
+        self.expired |= {*list(self.history)[:-retained]}
+        self.tally.cleans += 1
+        self._check_snapshot(self.records)
+
     @rule(fault=FAULTS)
     def the_next_write_fails(self, fault):
         """Whatever it is."""
@@ -305,14 +351,29 @@ class Sequence(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not self.is_intact:
             return
-        times = [BEFORE_ALL, *self.history]
-        for number, (until, records) in enumerate(self.history.items(), start=1):
+        times = [BEFORE_ALL, *self._readable]
+        for number, until in enumerate(self._readable, start=1):
+            records = self.history[until]
             if until != times[-1]:  # which is the state that was checked last
                 self._check_snapshot(records, as_of=until)
             since = times[number - 1] if number % 2 else times[number * 7 % (number - 1)]
             self._check_changes(since, until, records)
         _check_schemas(self.table.schema(), hudi_schema(self.folder))
         shutil.rmtree(self.folder)
+
+    # --- going back
+
+    @property
+    def _readable(self) -> list[str]:
+        """The commits as of which the table can be read."""
+        return [time for time in self.history if time not in self.expired]
+
+    def _go_back(self, target: str) -> None:
+        self.records = self.history[target]
+        self.tally.taken_back += 1
+        shown = {i.time for i in self.table.timeline() if i.action in COMMITS and i.is_completed}
+        assert shown == set(self.history), "not the commits that were to stand"
+        self._check_snapshot(self.records)
 
     # --- rows
 
@@ -401,7 +462,7 @@ class Sequence(RuleBasedStateMachine):
     def _recover(self, outcome: Outcome) -> None:
         """The write stands, if it was decided, or nothing of it does."""
         self.table.roll_back_failed_writes()
-        completed = {instant.time for instant in self.table.timeline() if instant.action != "rollback"}
+        completed = {i.time for i in self.table.timeline() if i.action in COMMITS and i.is_completed}
         for instant in completed - self.history.keys():
             self._commit(instant, outcome)
         if self.history:

@@ -568,6 +568,7 @@ def route_of(table, frame, counts, options):
         instant=table.timeline()[-1].time,
         action=Action.COMMIT,
         schema=table.schema(),
+        field_ids={},
         table=table.settings,
         write=WriteSettings.from_options(options),
     )

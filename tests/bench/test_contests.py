@@ -97,6 +97,19 @@ def test_a_change_read_gives_the_rows_of_one_commit(results):
     assert files_written(result, "Holdfast, one commit") == 0
 
 
+def test_merge_on_read_leaves_the_rows_that_copy_on_write_leaves(results):
+    from bench.workloads.merge_on_read import compaction, scattered_upsert, worn_read
+
+    upserted = results(scattered_upsert)
+    read = results(worn_read)
+    compacted = results(compaction)
+
+    assert files_written(upserted, "copy-on-write") == 64
+    assert read.facts["upserts"] == 10
+    assert files_written(read, "merge-on-read") == 0
+    assert files_written(compacted, "merge-on-read") == 64
+
+
 def test_a_copy_shares_data_files_and_nothing_else_with_its_source(tmp_path: Path):
     from bench.workloads.prepared import link_copy
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from bench.framework import run_workload
+from bench.framework import Usage, run_workload
 from bench.peers import workloads
 from bench.peers.__main__ import bytes_below
 from bench.peers.contest import Contest, Rounds, Size, UnknownWorkload
 from bench.peers.engine import Load, Setting
-from bench.peers.remote import Peer, PeerFailed, ReportedMeter
+from bench.peers.remote import Answer, Peer, PeerFailed, ReportedMeter
 from bench.peers.results import keep
 from bench.peers.rows import PERCENTS, Rows
 from bench.plots import Numbers, plot_bars
@@ -115,6 +115,8 @@ def write_rows(folder):
         one_city=part("one_city", "x", "y", ts=5),
         parts=[part(f"part-{number}", f"p{number}", ts=number) for number in range(4)],
         groups=part("groups", "a", "b", ts=1),
+        tenth=part("tenth", "a", ts=5),
+        scattered=[part(f"scattered-{number}", "a", "c", ts=10 + number) for number in range(3)],
     )
 
 
@@ -141,6 +143,44 @@ def test_every_task_is_run_and_its_answers_are_compared(started, tmp_path):
         for run in result.counted[0].values():
             assert run.usage.seconds > 0
             assert run.written.files == files_written, workload.name
+
+
+def test_those_that_write_beside_data_files_have_tasks_of_their_own(started, tmp_path):
+    rows = write_rows(tmp_path)
+    names = (workloads.OURS, workloads.HUDI, workloads.OURS_MERGING, workloads.DELTA_VECTORS)
+    arena = workloads.Arena(
+        [started(name, "deltalake") for name in names], tmp_path / "data", tmp_path / "workspace"
+    )
+    merging = [workloads.OURS, workloads.OURS_MERGING, workloads.DELTA_VECTORS]
+
+    for workload in (
+        workloads.merging_upsert(arena, rows),
+        workloads.merging_rounds(arena, rows),
+        workloads.merging_read(arena, rows),
+    ):
+        result = measured(workload, arena)
+
+        assert sorted(result.counted[0]) == sorted(merging)
+        assert [peer.name for peer in workloads.peers_of(workload.name, arena)] == merging
+        assert all(goal.variant == workloads.OURS_MERGING for goal in workload.goals)
+    copying = workloads.peers_of("upsert 1 %", arena)
+    assert [peer.name for peer in copying] == [workloads.OURS, workloads.HUDI]
+
+
+def test_things_done_in_turn_take_their_time_together_and_the_memory_of_the_greatest():
+    usage = Usage(
+        seconds=1.0,
+        cpu_seconds=2.0,
+        foreign_cpu_seconds=0.5,
+        driver_peak_bytes=10,
+        jvm_peak_bytes=20,
+        workers_peak_bytes=30,
+    )
+
+    both = workloads.in_turn([Answer("first", usage), Answer("last", replace(usage, jvm_peak_bytes=5))])
+
+    assert both.value == "last"
+    assert (both.usage.seconds, both.usage.cpu_seconds, both.usage.jvm_peak_bytes) == (2.0, 4.0, 20)
 
 
 def test_peers_that_come_to_different_rows_are_not_compared(started, tmp_path):

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from chaos.writer import Batch, Ended, Line, Retried, Started
 from holdfast.format.ledger_entries import Entry, EntryKind
+from holdfast.model.instant import Action
 
 LEGAL = ("WriteConflict", "Fenced", "WriterActive", "OutcomeUnknown")
 """What a write may end with, beside a commit."""
@@ -228,10 +229,10 @@ class History:
 
 
 def _committed(entries: Iterable[Entry]) -> dict[str, int]:
-    """Instant → slot, of those whose first outcome is a COMMIT."""
+    """Instant → slot, of those whose first outcome is a COMMIT. Compactions change no row."""
     outcomes: dict[str, Entry] = {}
     for entry in entries:
-        if entry.kind in (EntryKind.COMMIT, EntryKind.ABORT):
+        if entry.kind in (EntryKind.COMMIT, EntryKind.ABORT) and entry.action is not Action.COMPACTION:
             outcomes.setdefault(entry.instant, entry)
     return {time: entry.slot for time, entry in outcomes.items() if entry.kind is EntryKind.COMMIT}
 

@@ -9,15 +9,16 @@ import pytest
 from chaos.chaos import Chaos
 from chaos.history import Call, History, Stop
 from chaos.writer import Ended
+from holdfast.config.choices import TableType
 from holdfast.format.ledger_entries import EntryKind
 
 SEED = 4
 SECONDS = 12
 
 
-@pytest.fixture(scope="module")
-def ran(tmp_path_factory):
-    chaos = Chaos(tmp_path_factory.mktemp("chaos"), seed=SEED, seconds=SECONDS)
+@pytest.fixture(scope="module", params=TableType)
+def ran(request, tmp_path_factory):
+    chaos = Chaos(tmp_path_factory.mktemp("chaos"), seed=SEED, seconds=SECONDS, table_type=request.param)
     return chaos, chaos.run()
 
 

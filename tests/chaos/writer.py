@@ -38,6 +38,7 @@ _OPTIONS = {
     "hoodie.write.num.retries.on.conflict.failures": "3",
 }
 _NEW_FILE_GROUPS = {"hoodie.parquet.small.file.limit": "0"}
+_APPENDS = {"holdfast.mor.max.log.ratio": "1000", "holdfast.mor.max.logs": "4"}
 _EARLY_DETECTION = {"hoodie.write.concurrency.early.conflict.detection.enable": "true"}
 
 
@@ -96,7 +97,7 @@ class _Retries(logging.Handler):
             self._log.add(Retried(record.__dict__["cause"]))
 
 
-def main(path: str, log_path: str, number: str, seed: str, stop: str) -> int:
+def main(path: str, log_path: str, number: str, seed: str, stop: str, table_type: str) -> int:
     chance = random.Random(seed)
     log = _Log(log_path)
     events = logging.getLogger("holdfast.writes.transaction")
@@ -110,7 +111,7 @@ def main(path: str, log_path: str, number: str, seed: str, stop: str) -> int:
             return 0
         batch = _batch(chance, int(number), f"{seed}-{count}", is_first=table.schema() is None)
         log.add(batch)
-        ended = _written(table, batch, _options(chance))
+        ended = _written(table, batch, _options(chance, has_logs=table_type == "MERGE_ON_READ"))
         log.add(ended)
         if ended.error == OutcomeUnknown.__name__:
             return OUTCOME_UNKNOWN
@@ -126,8 +127,10 @@ def _written(table: holdfast.Table, batch: Batch, options: dict[str, str]) -> En
     return Ended(instant=commit.instant, problems=commit.post_commit_errors)
 
 
-def _options(chance: random.Random) -> dict[str, str]:
+def _options(chance: random.Random, *, has_logs: bool) -> dict[str, str]:
     options = dict(_OPTIONS)
+    if has_logs and chance.random() < 0.8:
+        options |= _APPENDS
     if chance.random() < 0.15:
         options |= _NEW_FILE_GROUPS
     if chance.random() < 0.3:

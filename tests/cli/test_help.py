@@ -12,8 +12,8 @@ import pytest
 from holdfast import __version__
 from holdfast.cli.main import cli
 
-WITHOUT_PATH = ("run", "serve", "push", "query")
-"""Commands that are about a pipeline or the push service, and not about the table at a path."""
+WITHOUT_PATH = ("run", "serve", "push", "query", "console")
+"""Commands that are about a pipeline, the push service or several tables, and not about one at a path."""
 
 
 def _commands(group=cli, words=()):

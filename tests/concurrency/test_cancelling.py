@@ -42,6 +42,7 @@ def test_arrow_rows_stop_between_two_files(table):
         instant=INSTANT,
         action=Action.COMMIT,
         schema=given.schema(),
+        field_ids={},
         table=table.settings,
         write=WriteSettings(),
     )

@@ -69,6 +69,7 @@ def test_a_job_of_pinots_for_spark_with_every_key_is_read_as_it_is(load):
         postfix="x",
         exclude_sequence=True,
         exclude_time=True,
+        numbers_all_files=True,
     )
     assert (job.output, job.copies) == ("s3://bucket/segments/", True)
     assert (job.parallelism, job.attempts, job.retry_ms, job.fail_on_empty) == (4, 3, 500, True)
@@ -186,16 +187,28 @@ def test_a_program_may_leave_the_input_out_and_bring_a_frame():
             "not one column",
         ),
         (
-            "segmentNameGeneratorSpec: {type: fixed}",
+            "segmentNameGeneratorSpec: {type: uploadedRealtime}",
             5,
             "segmentNameGeneratorSpec.type",
             "simple, normalizedDate",
         ),
         (
-            "segmentNameGeneratorSpec: {configs: {segment.name: x}}",
+            "segmentNameGeneratorSpec: {type: fixed}",
             5,
-            "segmentNameGeneratorSpec.configs.segment.name",
-            "names of its own",
+            "segmentNameGeneratorSpec.configs",
+            "segment.name",
+        ),
+        (
+            "segmentNameGeneratorSpec: {type: inputFile, configs: {file.path.pattern: .+}}",
+            5,
+            "segmentNameGeneratorSpec.configs",
+            "segment.name.template",
+        ),
+        (
+            "segmentNameGeneratorSpec: {type: inputFile, configs: {file.path.pattern: '('}}",
+            5,
+            "segmentNameGeneratorSpec.configs.file.path.pattern",
+            "not a regular expression",
         ),
         ("authToken: env:NOT_THERE_AT_ALL", 5, "authToken", "the environment has no"),
         ("authToken: file:absent", 5, "authToken", "cannot be read"),

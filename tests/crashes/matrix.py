@@ -20,6 +20,7 @@ from holdfast.config.cleaning import CleanSettings
 from holdfast.config.write import WriteSettings
 from holdfast.engines.arrow.compaction import ArrowCompactor
 from holdfast.errors import SnapshotExpired, TableExists
+from holdfast.exports.manage import set_exports
 from holdfast.model.instant import Action, InstantTime
 from holdfast.services.archive.archive import archive_instants
 from holdfast.services.restore.restore import restore
@@ -649,6 +650,48 @@ REPEATING = (
     _operation("numbered insert after it was not published", NUMBERED_INSERT, _unpublished_numbered),
 )
 
+_EXPORTS = {"holdfast.export.formats": "delta"}
+
+
+def _exported() -> World:
+    """A table that is kept in other formats, too."""
+    world = memory_world()
+    world.create(_EXPORTS)
+    _rows_written("insert", OLD)(world)
+    return world
+
+
+def _set_exports(*formats: str) -> Act:
+    return lambda world: set_exports(world.open(), formats)
+
+
+EXPORTED = Start(_exported, OLD, OLD)
+EXPORTED_UPSERT = Start(_after(UPSERT.run, start=_exported), UPSERT.effect(OLD), UPSERT.effect(OLD), OLD)
+EXPORTED_THREE = Start(_after(UPSERT.run, OVERWRITE.run, start=_exported), _THREE, _THREE, OLD)
+EXPORTED_FOUR = Start(
+    _after(UPSERT.run, OVERWRITE.run, DELETE_PARTITION.run, start=_exported), _FOUR, _FOUR, OLD
+)
+_not_exported = _dead(_rows_written("upsert", _DEAD_UPDATE), last=".commit", start=_exported)
+UNEXPORTED_UPSERT = Start(_not_exported, _upserted(_DEAD_UPDATE)(OLD), _upserted(_DEAD_UPDATE)(OLD), OLD)
+# Each tenth version has a checkpoint.
+_nine = _after(*(_rows_written("upsert", _one("old1", "paris")),) * 9, start=_exported)
+NINE_EXPORTED = Start(
+    _nine, _upserted(_one("old1", "paris"))(OLD), _upserted(_one("old1", "paris"))(OLD), OLD
+)
+
+EXPORTING = (
+    _operation("exported upsert", UPSERT, EXPORTED),
+    _operation("exported upsert after one that was not exported", UPSERT, UNEXPORTED_UPSERT),
+    _operation("exported overwrite", OVERWRITE, EXPORTED_UPSERT),
+    _operation("exported upsert that makes a checkpoint", UPSERT, NINE_EXPORTED),
+    Operation("undo an exported upsert", _undo, EXPORTED_UPSERT, OLD),
+    Operation("undo an upsert that was not exported", _undo, UNEXPORTED_UPSERT, OLD),
+    Operation("restore what is exported", _restore, EXPORTED_THREE, OLD, frozenset({UPSERT.effect(OLD)})),
+    Operation("clean what is exported", _clean_versions, EXPORTED_FOUR, _FOUR),
+    Operation("switch exports on", _set_exports("delta"), UPSERTED, UPSERT.effect(OLD)),
+    Operation("switch exports off", _set_exports(), EXPORTED_UPSERT, UPSERT.effect(OLD)),
+)
+
 OPERATIONS = (
     *WRITES,
     *GOING_BACK,
@@ -660,6 +703,7 @@ OPERATIONS = (
     *REPEATING,
     *LOGGING,
     *COMPACTING,
+    *EXPORTING,
 )
 
 

@@ -15,6 +15,7 @@ from crashes.matrix import (
     recover_and_check,
 )
 from harness.checker import Violation, visible_rows
+from harness.exported import check_as_exported
 from harness.hudi_reader import copy_to_disk, hudi_rows
 from harness.tiers import by_tier
 
@@ -39,6 +40,7 @@ def test_a_crash_at_any_step_leaves_the_old_table_or_the_new_one(operation, tall
             pytest.fail(f"{point}: {violation}")
         seen_by_hudi = hudi_rows(copy_to_disk(world.store, tmp_path / str(number)))
         assert seen_by_hudi == visible_rows(world.open()), point
+        check_as_exported(world.open(), tmp_path / str(number))
         tally.points += 1
 
 

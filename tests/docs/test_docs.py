@@ -28,7 +28,13 @@ PAGES = [
     "docs/pipelines.md",
     "docs/gates.md",
 ]
-WITHOUT_SPARK = ["docs/installation.md", "docs/dataframes.md"]
+WITHOUT_SPARK = [
+    "docs/installation.md",
+    "docs/dataframes.md",
+    "docs/operations.md",
+    "docs/other-engines.md",
+    "docs/scheduling.md",
+]
 _LINK = re.compile(r"\]\(([^)#]+?)\)")
 
 
@@ -112,6 +118,7 @@ def test_every_command_is_described():
         "push": " TABLE",
         "push run": " JOB.yaml",
         "serve": " [",
+        "console": " [",
         "query": " SQL",
         "run": " PIPELINE.yaml",
     }

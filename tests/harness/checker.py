@@ -14,9 +14,12 @@ from msgspec import UNSET
 
 from harness.faults import RememberingStore
 from harness.world import Row, row_list
+from holdfast.exports.follow import FORMATS
+from holdfast.exports.manage import exports
 from holdfast.files.partition_column import partition_column
 from holdfast.format.cleans import decode_clean_plan
-from holdfast.format.commits import NO_PREVIOUS_COMMIT, decode_commit
+from holdfast.format.commits import NO_PREVIOUS_COMMIT, decode_commit, decode_extra_metadata
+from holdfast.format.field_ids import FIELD_IDS, decode_field_ids
 from holdfast.format.ledger_entries import Entry, EntryKind, decode_checkpoint, decode_entry
 from holdfast.format.restores import decode_restore_metadata
 from holdfast.format.rollbacks import decode_rollback_metadata
@@ -28,6 +31,9 @@ from holdfast.model.names import (
     ARCHIVED_UNDONE,
     CHECKPOINT_FOLDER,
     CLOCK_FILE,
+    DELTA_FOLDER,
+    FIELD_IDS_RECORD,
+    ICEBERG_FOLDER,
     LEASE_FOLDER,
     LEDGER_FLOOR,
     LEDGER_FOLDER,
@@ -52,13 +58,14 @@ from holdfast.read.snapshot import snapshot
 from holdfast.storage.store import Store, read_or_none
 from holdfast.table.archive import read_archive
 from holdfast.table.clean_plans import pending_cleans, plan_paths, read_clean_plan
+from holdfast.table.field_ids import field_ids
 from holdfast.table.markers import read_markers
 from holdfast.table.opened import OpenTable
 from holdfast.table.pending import AT_ONCE, pending_compactions
 from holdfast.table.undone import read_undone
 from holdfast.timeline.archived import ArchivedTimeline, archives
 from holdfast.timeline.ledger import Aborted, LedgerState
-from holdfast.timeline.timeline import Timeline, load_timeline
+from holdfast.timeline.timeline import Timeline, load_timeline, read_completed
 
 
 class Violation(AssertionError):
@@ -158,7 +165,25 @@ def check_at_any_time(table: OpenTable) -> None:
     if _is_counted(table.store) and published != set(in_ledger[: len(published)]):
         raise Violation(f"I7: published {sorted(published)}, decided {in_ledger}")
     _check_in_place(table)
+    _check_field_ids(table, timeline)
     _check_birth(table, state)
+    _check_exported_files(table)
+
+
+def _check_exported_files(table: OpenTable) -> None:
+    """No reader of another format meets a file that is not there."""
+    for form in table.settings.export_formats:
+        state = FORMATS[form].read(table.store)
+        for path in [] if state is None else state.paths():
+            if table.store.stat(path) is None:
+                raise Violation(f"I27: the export to {form} names {path}, which is gone")
+
+
+def check_exports_followed(table: OpenTable) -> None:
+    """Every export shows what the timeline shows."""
+    behind = [one for one in exports(table) if one.lag]
+    if behind:
+        raise Violation(f"I27: exports that did not follow: {behind}")
 
 
 def _check_birth(table: OpenTable, state: LedgerState) -> None:
@@ -181,6 +206,19 @@ def _check_in_place(table: OpenTable) -> None:
         named = set(partition_column(rows, table.settings).to_pylist())
         if named - {partition_of(path)}:
             raise Violation(f"I19: {path} has rows of {sorted(named)}")
+
+
+def _check_field_ids(table: OpenTable, timeline: Timeline) -> None:
+    """A column has one number in all commits and in the record, and no other column has it."""
+    told = [
+        decode_field_ids(ids)
+        for commit in timeline.completed_commits
+        if (ids := decode_extra_metadata(read_completed(table.store, commit)).get(FIELD_IDS))
+    ]
+    told.append(field_ids(table.store, Timeline(())))  # What the record alone says.
+    pairs = {pair for ids in told for pair in ids.items()}
+    if len({path for path, _ in pairs}) < len(pairs) or len({number for _, number in pairs}) < len(pairs):
+        raise Violation(f"I26: two numbers of one column, or one of two: {sorted(pairs)}")
 
 
 def _given_up(store: Store, timeline: Timeline, state: LedgerState) -> set[str]:
@@ -292,6 +330,7 @@ def check_at_rest(table: OpenTable) -> None:
     orphans = set(table.store.paths("")) - _referenced(table)
     if orphans:
         raise Violation(f"I2: nothing refers to {sorted(orphans)}")
+    check_exports_followed(table)
     if table.store.leftovers():
         raise Violation(f"I2: left over: {table.store.leftovers()}")
 
@@ -343,10 +382,12 @@ def _referenced(table: OpenTable) -> set[str]:
     known |= {*store.paths(LEASE_FOLDER), *store.paths(SOURCES_FOLDER), *store.paths(ABORTED_FOLDER)}
     # What a killed probe of the storage left is removed by the next one that succeeds.
     known |= {*store.paths(STORAGE_FOLDER), *store.paths(PROBE_FOLDER)}
+    known |= {*store.paths(DELTA_FOLDER), *store.paths(ICEBERG_FOLDER)}
     known |= {
         LEDGER_FLOOR,
         ARCHIVED_IN_PLACE,
         ARCHIVED_UNDONE,
+        FIELD_IDS_RECORD,
         ZONE_FILE,
         *archives(store, table.settings.archive_folder).values(),
         *_archives_of_restores(store, table.settings.archive_folder),

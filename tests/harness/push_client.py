@@ -201,3 +201,18 @@ def make_table(client: Client, name: str | None = None, **settings: Any) -> Push
     answer = client.post("/tables", config(name, **settings))
     assert answer.status_code == 200, answer.text
     return PushedTable(client, name)
+
+
+def make_events(client: Client) -> PushedTable:
+    """A table with a time column to which pushes add."""
+    name = f"events{next(_numbers)}"
+    fields = {
+        "dimensionFieldSpecs": [{"name": "city", "dataType": "STRING"}, {"name": "run", "dataType": "INT"}],
+        "dateTimeFieldSpecs": [{"name": "at", "dataType": "LONG", "format": "1:MILLISECONDS:EPOCH"}],
+    }
+    assert client.post("/schemas", {"schemaName": name, **fields}).status_code == 200
+    settings = config(
+        name, kind="APPEND", segments={"timeColumnName": "at", "deletedSegmentsRetentionPeriod": "0d"}
+    )
+    assert client.post("/tables", settings).status_code == 200
+    return PushedTable(client, name)

@@ -32,6 +32,7 @@ from holdfast.errors import (
     TableExists,
     UnknownInstant,
 )
+from holdfast.exports.follow import follow
 from holdfast.format.ledger_entries import EntryKind, decode_entry
 from holdfast.host import Liveness
 from holdfast.model.instant import InstantTime
@@ -654,6 +655,60 @@ CLEANING = tuple(
     )
 )
 
+
+@cache
+def _exported() -> World:
+    """A table that is kept in other formats, too."""
+    world = memory_world()
+    world.create({"holdfast.export.formats": "delta"})
+    world.write("insert", table_of(OLD.values()))
+    return world
+
+
+@cache
+def _two_exported() -> World:
+    world = _exported().copy()
+    _second.act(world)
+    return world
+
+
+@cache
+def _four_exported() -> World:
+    world = _two_exported().copy()
+    _third.act(world)
+    _fourth.act(world)
+    return world
+
+
+@cache
+def _unexported() -> World:
+    """A writer died when its commit was visible, before it was exported."""
+    world, counted = _exported().copy(), _exported().copy()
+    recorder = RecordingStore(counted.store)
+    _second.act(counted.on(recorder))
+    with suppress(Crash):
+        _second.act(world.on(CrashingStore(world.store, recorder.last(".commit"), after=True)))
+    return world
+
+
+_export = _refusable(lambda world: follow(world.open()))
+
+EXPORTING = (
+    Scenario("exported writers", _exported, (_first, _second)),
+    Scenario("exported sharing writers", _exported, (_sharing(_first), _sharing(_in_rome))),
+    Scenario("exported sharing writer and undo", _two_exported, (_sharing(_first), _undo), first=_TWO),
+    Scenario("export and undo", _two_exported, (_export, _undo), first=_TWO),
+    Scenario("export and undo of a commit that it lacks", _unexported, (_export, _undo), first=_TWO),
+    Scenario("export and export", _unexported, (_export, _export), first=_TWO),
+    Scenario("export of a commit and restore", _unexported, (_export, _restore), first=_TWO),
+    Scenario("undo and undo of what is exported", _two_exported, (_undo, _undo), first=_TWO),
+    Scenario("export and restore", _two_exported, (_export, _restore), first=_TWO),
+    Scenario("exported writer and restore", _two_exported, (_in_rome, _restore), first=_TWO),
+    Scenario("export and clean", _four_exported, (_export, _clean_versions), first=_FOUR),
+    Scenario("exported writer and clean", _four_exported, (_first, _clean_versions), first=_FOUR),
+    Scenario("undo and clean of what is exported", _four_exported, (_undo, _clean_versions), first=_FOUR),
+)
+
 _ARCHIVE = ArchiveSettings(clean=replace(_ONE_VERSION, automatic=False, keep_min=2, keep_max=3))
 
 
@@ -1192,6 +1247,19 @@ def _taking_away(world: World) -> object:
     return unschedule_compaction(world.open(), planned[0][0].time) if planned else "nothing planned"
 
 
+@_refusable
+def _leased_logs(world: World) -> object:
+    """A reader of the commit with the first log files that holds a lease."""
+    second = load_timeline(world.store).completed_commits[1].time
+    with lease(world.open(), "reader", 3600, as_of=second) as held:
+        rows = visible_rows(world.open(), as_of=held.instant)
+    expected = frozenset(_first_logs.effect(dict(OLD)).values())
+    assert rows == expected, f"the lease did not hold: {sorted(rows)}"
+    return held
+
+
+_compact_and_clean = Writer(lambda world: (_pack(world), _clean_versions(world))[0], _same)
+
 COMPACTING = tuple(
     Scenario(name, start, actors, first=((lambda _: dict(OLD)), _first_logs.effect))
     for name, start, actors in (
@@ -1228,11 +1296,13 @@ COMPACTING = tuple(
         ("compaction and restore", _to_compact, (_compaction, _restore)),
         ("restore and compaction of a plan", _with_plan, (_restore, _compaction)),
         ("compaction and savepoint", _to_compact, (_compaction, _savepoint_newest)),
+        ("compaction and leased reader", _to_compact, (_compaction, _leased_logs)),
+        ("compaction with a clean, and leased reader", _to_compact, (_compact_and_clean, _leased_logs)),
     )
 )
 
 SCENARIOS = (
     *NAMING, *ONE_WRITER, *MANY_WRITERS, *TAKING_BACK, *RESTORING,
     *CLEANING, *ARCHIVING, *INGESTING, *VERIFYING, *CREATING, *REPEATING, *LOGGING,
-    *COMPACTING,
+    *COMPACTING, *EXPORTING,
 )  # fmt: skip

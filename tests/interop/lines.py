@@ -67,6 +67,12 @@ LINES = {
     )
 }  # fmt: skip
 
+NEWER = {
+    "8": Line("8", "hudi-spark3.5-bundle_2.12", "1.0.2", "oldest", "UTC", "LOCAL", "LAST_INSTANT_TIME"),
+    "9": Line("9", "hudi-spark3.5-bundle_2.12", "1.2.0", "oldest", "UTC", "LOCAL", "LAST_INSTANT_TIME"),
+}
+"""By the version of the tables that each writes as it comes."""
+
 
 def fetch(line: Line) -> None:
     """Put the line's bundle into the cache, by Maven; it stays there."""
@@ -76,7 +82,7 @@ def fetch(line: Line) -> None:
 def main() -> int:
     sys.stdout.write(f"{_NEEDS}\n")
     try:
-        for line in LINES.values():
+        for line in (*LINES.values(), *NEWER.values()):
             fetch(line)
     except CannotBeHad as error:
         sys.stderr.write(f"holdfast: {error}\n")

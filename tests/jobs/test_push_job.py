@@ -435,3 +435,19 @@ def test_after_retention_two_snapshots_are_left(running, table):
 
     assert seen(table) == [(5, ROWS)]
     assert len(stored_files(table)) == 6
+
+
+def test_rows_in_memory_are_transformed_and_filtered_as_the_table_asks(running, client):
+    table = make_table(client, consistent=True)
+    settings = client.get(f"/tables/{table.name}").json()["OFFLINE"]
+    settings["ingestionConfig"] |= {
+        "transformConfigs": [{"columnName": "city", "transformFunction": "upper(place)"}],
+        "filterConfig": {"filterFunction": "id = 1"},
+    }
+    assert client.call("PUT", f"/tables/{table.name}", json=settings).status_code == 200
+    rows = pa.table({"id": [0, 1, 2], "place": ["oslo"] * 3, "snapshot": [1] * 3})
+
+    assert run_push_job(job_of(running.controller_url, table.name), frame=rows).rows == 2
+
+    answer = client.sql(f"SELECT id, city FROM {table.name} ORDER BY id")
+    assert answer["resultTable"]["rows"] == [[0, "OSLO"], [2, "OSLO"]]

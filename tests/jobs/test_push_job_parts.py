@@ -1,11 +1,9 @@
 """Push jobs on tables that are added to: adding, overwriting by name, and backfills of a part."""
 
-import itertools
-
 import pyarrow as pa
 import pytest
 
-from harness.push_client import PushedTable, config
+from harness.push_client import make_events
 from harness.push_jobs import job_of, stored_files
 from holdfast.config.push_job import Backfill, SegmentNaming, SegmentSizing
 from holdfast.errors import InvalidRequest, Refused
@@ -13,23 +11,12 @@ from holdfast.jobs.push.run import run_push_job
 
 DAY_MS = 86_400_000
 FIRST = 20_000 * DAY_MS
-_numbers = itertools.count(1)
 
 
 @pytest.fixture
 def events(client):
     """A table with a time column to which pushes add."""
-    name = f"events{next(_numbers)}"
-    fields = {
-        "dimensionFieldSpecs": [{"name": "city", "dataType": "STRING"}, {"name": "run", "dataType": "INT"}],
-        "dateTimeFieldSpecs": [{"name": "at", "dataType": "LONG", "format": "1:MILLISECONDS:EPOCH"}],
-    }
-    assert client.post("/schemas", {"schemaName": name, **fields}).status_code == 200
-    settings = config(
-        name, kind="APPEND", segments={"timeColumnName": "at", "deletedSegmentsRetentionPeriod": "0d"}
-    )
-    assert client.post("/tables", settings).status_code == 200
-    return PushedTable(client, name)
+    return make_events(client)
 
 
 def _rows(run, *days, city="oslo", per_day=2):

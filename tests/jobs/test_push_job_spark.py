@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import holdfast
-from harness.push_client import make_table
+from harness.push_client import PushedTable, config, make_events, make_table
 from harness.push_jobs import job_of, retention, seen, stored_files
-from holdfast.config.push_job import FileInput, SegmentSizing, TableInput
+from holdfast.config.push_job import Backfill, FileInput, SegmentNaming, SegmentSizing, TableInput
 from holdfast.errors import InvalidRequest, SchemaMismatch
 from holdfast.jobs.process import Terminated
 from holdfast.jobs.push.run import run_push_job
@@ -110,6 +110,188 @@ def test_parquet_files_are_cut_into_segments_of_so_many_rows(spark, running, tab
         ["0"], ["0", "1"], ["0", "2"]
     ]  # fmt: skip
     assert seen(table) == [(1, 10)]
+
+
+def _days(folder, days, rows=2):
+    folder.mkdir(parents=True, exist_ok=True)
+    for day in days:
+        at = [str((20_000 + day) * 86_400_000 + number) for number in range(rows)]
+        lines = ["at,run", *(f"{one},1" for one in at)]
+        (folder / f"day {day}.csv").write_text("\n".join(lines) + "\n")
+    return str(folder)
+
+
+@pytest.fixture
+def events(client):
+    """A table with a time column to which pushes add."""
+    return make_events(client)
+
+
+def _push_files(running, spark, events, folder, **options):
+    options.setdefault("sizing", SegmentSizing())
+    files = FileInput(folder=folder, format="csv")
+    return run_push_job(job_of(running.controller_url, events.name, input=files, **options), spark=spark)
+
+
+def _rows_seen(events):
+    epoch = events.client.running.service.controller.views.state(events.typed).push.epoch
+    statement = f"SELECT count(*) FROM {events.name}"
+    answer = events.client.sql(statement, queryOptions=f"minSnapshotEpoch={epoch}")
+    return answer["resultTable"]["rows"][0][0]
+
+
+@pytest.mark.parametrize("options", [{}, {"parallelism": 1}, {"sizing": SegmentSizing(rows=20)}])
+def test_a_file_is_a_segment_and_a_push_with_one_more_file_overwrites_the_others(
+    spark, running, events, tmp_path, options
+):
+    _push_files(running, spark, events, _days(tmp_path / "in", range(3), rows=30), **options)
+    # The new file is the largest, which Spark would take first.
+    again = _push_files(running, spark, events, _days(tmp_path / "in", [3], rows=40), **options)
+
+    assert _rows_seen(events) == 3 * 30 + 40
+    wanted = ["0", "1", "2", "3"]
+    if "sizing" in options:
+        wanted = ["0", "0_1", "1", "1_1", "2", "2_1", "3", "3_1"]
+    assert [name.split("_", 4)[4] for name in again.segments] == wanted
+    assert spark.conf.get("spark.sql.files.maxPartitionBytes") == "134217728b"
+
+
+def test_a_day_of_a_table_that_was_loaded_from_files_is_replaced(spark, running, events, tmp_path):
+    _push_files(running, spark, events, _days(tmp_path / "in", range(3), rows=30))
+    first = 20_001 * 86_400_000
+
+    report = _push_files(
+        running, spark, events, _days(tmp_path / "late", [1], rows=7),
+        backfill=Backfill(start_ms=first, end_ms=first + 86_400_000),
+    )  # fmt: skip
+
+    assert len(report.replaced) == 1
+    assert _rows_seen(events) == 30 + 7 + 30
+
+
+def test_files_of_several_folders_are_numbered_as_the_job_says(spark, running, client, tmp_path):
+    plain = make_table(client, kind="APPEND")
+    for day in ("a", "b"):
+        _files(tmp_path / day, rows_csv=f"id,city,snapshot\n1,{day},7\n")
+
+    with pytest.raises(InvalidRequest, match="several segments get the same name"):
+        _push_files(running, spark, plain, str(tmp_path))
+    naming = SegmentNaming(numbers_all_files=True)
+    report = _push_files(running, spark, plain, str(tmp_path), naming=naming)
+
+    assert report.segments == (f"{plain.typed}_0", f"{plain.typed}_1")
+
+
+def test_segments_are_named_by_their_files(spark, running, client, tmp_path):
+    plain = make_table(client, kind="APPEND")
+    _files(tmp_path, b_csv="id,city,snapshot\n1,b,7\n", a_csv="id,city,snapshot\n1,a,7\n")
+    naming = SegmentNaming(
+        kind="inputFile", file_pattern=r"file:.+/(.+)\.csv", template=r"orders_${filePathPattern:\1}"
+    )
+
+    assert _push_files(running, spark, plain, str(tmp_path), naming=naming).segments == (
+        "orders_a", "orders_b"
+    )  # fmt: skip
+    with pytest.raises(InvalidRequest, match="several segments get the same name"):
+        _push_files(running, spark, plain, str(tmp_path), naming=SegmentNaming(kind="fixed", fixed="one"))
+    (tmp_path / "b.csv").unlink()
+    report = _push_files(
+        running, spark, plain, str(tmp_path), naming=SegmentNaming(kind="fixed", fixed="one")
+    )
+    assert report.segments == ("one",)
+
+
+def test_files_without_rows_are_no_segments(spark, running, events, tmp_path):
+    folder = _days(tmp_path / "in", range(3), rows=3)
+    (tmp_path / "in" / "day 1.csv").write_text("at,run\n")
+    (tmp_path / "in" / "day 4.csv").write_text("")
+
+    report = _push_files(running, spark, events, folder)
+
+    assert [name.split("_", 4)[4] for name in report.segments] == ["0", "2"]
+
+
+def test_a_plain_push_after_consistent_push_replaces_the_segments_of_the_same_files(
+    spark, running, client, tmp_path
+):
+    table = make_table(client, consistent=True)
+    lines = "".join(f"{number},oslo,7\n" for number in range(30))
+    folder = _files(tmp_path, a_csv="id,city,snapshot\n" + lines, b_csv="id,city,snapshot\n" + lines)
+    _push_files(running, spark, table, folder)
+    settings = client.get(f"/tables/{table.name}").json()["OFFLINE"]
+    settings["ingestionConfig"]["batchIngestionConfig"]["consistentDataPush"] = False
+    assert client.call("PUT", f"/tables/{table.name}", json=settings).status_code == 200
+    _files(tmp_path, a_csv="id,city,snapshot\n1,oslo,8\n", b_csv="id,city,snapshot\n2,oslo,8\n")
+
+    assert _push_files(running, spark, table, folder).warnings == ()
+
+    assert _rows_seen(table) == 2
+
+
+def _made_table(client, columns, **ingestion):
+    """A table with columns by type, and with ingestion settings."""
+    name = f"made{time.monotonic_ns()}"
+    specs = [{"name": column, "dataType": kind} for column, kind in columns.items()]
+    answer = client.post("/schemas", {"schemaName": name, "dimensionFieldSpecs": specs})
+    assert answer.status_code == 200, answer.text
+    settings = config(name, kind="APPEND")
+    settings["ingestionConfig"] |= ingestion
+    answer = client.post("/tables", settings)
+    assert answer.status_code == 200, answer.text
+    return PushedTable(client, name)
+
+
+def _answer(table, columns):
+    epoch = table.client.running.service.controller.views.state(table.typed).push.epoch
+    statement = f"SELECT {columns} FROM {table.name} ORDER BY 1, 2 LIMIT 100"
+    answer = table.client.sql(statement, queryOptions=f"minSnapshotEpoch={epoch}")
+    assert not answer["exceptions"], answer["exceptions"]
+    return [tuple(row) for row in answer["resultTable"]["rows"]]
+
+
+def test_csv_rows_are_transformed_and_filtered_file_by_file(spark, running, client, tmp_path):
+    made = _made_table(
+        client,
+        {"day": "INT", "ts": "LONG", "city": "STRING"},
+        transformConfigs=[
+            {"columnName": "ts", "transformFunction": "fromEpochDays(day)"},
+            {"columnName": "city", "transformFunction": "upper(place)"},
+        ],
+        filterConfig={"filterFunction": "day < 16101"},
+    )
+    folder = _files(
+        tmp_path / "in",
+        a_csv="day,place\n16100,oslo\n16101,oslo\n",
+        b_csv="day,place\n1,gone\n",
+        c_csv="day,place\n16102,rome\n",
+    )
+
+    report = _push_files(running, spark, made, folder)
+
+    assert [name.rpartition("_")[2] for name in report.segments] == ["0", "2"]
+    assert _answer(made, "day, ts, city") == [
+        (16101, 1391126400000, "OSLO"), (16102, 1391212800000, "ROME")
+    ]  # fmt: skip
+
+
+def test_json_rows_are_unnested(spark, running, client, tmp_path):
+    made = _made_table(
+        client,
+        {"id": "INT", "items.price": "DOUBLE", "of.name": "STRING", "rest": "STRING"},
+        complexTypeConfig={"fieldsToUnnest": ["items"]},
+    )
+    folder = _files(
+        tmp_path / "in",
+        a_json='{"id": 1, "items": [{"price": 2.5}, {"price": 3}], "of": {"name": "x"}, "rest": [{"k": 1}]}\n'
+        '{"id": 2, "items": [], "of": null}\n',
+    )
+    files = FileInput(folder=folder, format="json")
+
+    run_push_job(job_of(running.controller_url, made.name, input=files, sizing=SegmentSizing()), spark=spark)
+
+    assert _answer(made, 'id, "items.price", "of.name", rest') == [
+        (1, 2.5, "x", '[{"k":1}]'), (1, 3.0, "x", '[{"k":1}]'), (2, "-Infinity", "null", "null")
+    ]  # fmt: skip
 
 
 def test_avro_without_its_package_is_refused_by_name(spark, running, table, tmp_path):

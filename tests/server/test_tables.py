@@ -47,18 +47,18 @@ def test_a_schema_with_an_odd_name_is_400(client, name):
 def test_a_table_that_asks_for_other_rows_is_refused_and_not_made(client):
     client.post("/schemas", schema("filtered"))
     asking = config("filtered")
-    asking["ingestionConfig"]["filterConfig"] = {"filterFunction": "city = 'oslo'"}
+    asking["ingestionConfig"]["filterConfig"] = {"filterFunction": "Groovy({city == 'oslo'}, city)"}
 
     for path in ("/tables", "/tables/validate"):
         answer = client.post(path, asking)
         assert (answer.status_code, answer.json()["errorCode"]) == (400, "UNSUPPORTED_SETTING"), path
-        assert "ingestionConfig.filterConfig" in answer.json()["error"]
+        assert "ingestionConfig.filterConfig.filterFunction" in answer.json()["error"]
     assert "filtered" not in client.get("/tables").json()["tables"]
     assert client.post("/tables", config("filtered")).status_code == 200
     assert client.call("PUT", "/tables/filtered", json=asking).status_code == 400
 
     computed = schema("computed")
-    computed["metricFieldSpecs"][0]["transformFunction"] = "id + 1"
+    computed["metricFieldSpecs"][0]["transformFunction"] = "nosuch(id)"
     refused = client.post("/schemas", computed)
     assert (refused.status_code, refused.json()["errorCode"]) == (400, "UNSUPPORTED_SETTING")
 
@@ -70,8 +70,12 @@ def test_a_table_is_created_shown_changed_and_deleted(client):
     created = client.post("/tables", config("lonely", surplus={"a": 1}))
     assert created.json() == {
         "unrecognizedProperties": {"/surplus": {"a": 1}},
+        "settingsWithoutEffect": created.json()["settingsWithoutEffect"],
         "status": "Table lonely_OFFLINE successfully added",
     }
+    assert list(created.json()["settingsWithoutEffect"]) == ["tableIndexConfig.loadMode"]
+    found = client.get("/segments/lonely/lineage/doctor").json()
+    assert (found["findings"], list(found["settingsWithoutEffect"])) == ([], ["tableIndexConfig.loadMode"])
     assert client.post("/tables", config("lonely")).status_code == 409
     assert "lonely" in client.get("/tables").json()["tables"]
     assert "lonely" not in client.get("/tables", type="REALTIME").json()["tables"]
@@ -257,6 +261,17 @@ def test_consistent_push_is_switched_on_and_off_in_place(client):
     assert held["batchIngestionConfig"]["consistentDataPush"] is True
     assert client.post(path, enabled=False).status_code == 200
     assert len(table.visible()) == 1
+
+
+def test_a_configuration_that_switches_consistent_push_off_gives_segments_lasting_names(client):
+    table = make_table(client, consistent=True)
+    table.push([], [f"{table.typed}_1700000000000_{number}" for number in range(3)])
+
+    settings = client.get(f"/tables/{table.name}").json()["OFFLINE"]
+    settings["ingestionConfig"]["batchIngestionConfig"]["consistentDataPush"] = False
+    assert client.call("PUT", f"/tables/{table.name}", json=settings).status_code == 200
+
+    assert table.visible() == {f"{table.typed}_{number}" for number in range(3)}
 
 
 def test_a_snapshot_is_pinned_and_let_go(pushed, client):

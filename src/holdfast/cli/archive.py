@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import click
 
-from holdfast.cli.arguments import pairs, table_command
+from holdfast.cli.arguments import conf_option, table_command
 from holdfast.cli.output import show
 from holdfast.config.write import WriteSettings
 from holdfast.services.documents import Document
@@ -20,14 +20,7 @@ def archive() -> None:
 
 @archive.command("run")
 @table_command
-@click.option(
-    "--hoodie-conf",
-    "conf",
-    multiple=True,
-    callback=pairs,
-    metavar="KEY=VALUE",
-    help="An option of archiving, such as hoodie.keep.min.commits=20. Repeats.",
-)
+@conf_option("An option of archiving, such as hoodie.keep.min.commits=20. Repeats.", "--hoodie-conf")
 @click.option("--dry-run", is_flag=True, help="Show the plan, and stop.")
 def run(
     path: str, *, conf: Mapping[str, str], dry_run: bool, as_json: bool, storage_options: Mapping[str, str]

@@ -145,6 +145,13 @@ def pairs(context: click.Context, parameter: click.Parameter, given: tuple[str, 
     return found
 
 
+def conf_option(help_text: str, *spellings: str) -> Callable[[Function], Function]:
+    """Options of an operation, one by one, as `conf`."""
+    return click.option(
+        *spellings, "conf", multiple=True, callback=pairs, metavar="KEY=VALUE", help=help_text
+    )
+
+
 def names(_context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
     """Names separated by commas, in one or several texts."""
     return tuple(name.strip() for text in given for name in text.split(",") if name.strip())

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from holdfast.cleaner import clean_settings
-from holdfast.cli.arguments import Mode, ShownByDefault, archive_of, limit_option, pairs, table_command
+from holdfast.cli.arguments import Mode, ShownByDefault, archive_of, conf_option, limit_option, table_command
 from holdfast.cli.output import show as show_document
 from holdfast.cli.plans import carry_out
 from holdfast.model.reports import CleanPlan, CleanReport
@@ -32,7 +32,7 @@ _PARTITIONS = (
 
 @click.group(cls=ShownByDefault)
 def cleans() -> None:
-    """Cleans: old versions of files that nobody needs."""
+    """Cleans: old versions of files that are not needed."""
 
 
 @cleans.command("show")
@@ -79,14 +79,10 @@ def showpartitions(path: str, *, time: str, as_json: bool, storage_options: Mapp
 
 @cleans.command("run")
 @table_command
-@click.option(
+@conf_option(
+    "An option of cleaning, such as hoodie.clean.commits.retained=10. Repeats.",
     "--hoodie-conf",
     "--hoodieConfigs",
-    "conf",
-    multiple=True,
-    callback=pairs,
-    metavar="KEY=VALUE",
-    help="An option of cleaning, such as hoodie.clean.commits.retained=10. Repeats.",
 )
 @click.option(
     "--props", "--propsFilePath", "props", metavar="FILE", help="A properties file with such options."
@@ -105,7 +101,7 @@ def run(
     as_json: bool,
     storage_options: Mapping[str, str],
 ) -> None:
-    """Delete the versions of files of the table at PATH that nobody needs any more.
+    """Delete the versions of files of the table at PATH that are not needed any more.
 
     What savepoints, leases and the policy keep stays. An interrupted clean is
     finished; failed writes whose heartbeat has expired are rolled back.

@@ -1,7 +1,7 @@
 """`holdfast commits` and `holdfast commit`: what commits wrote, in hudi-cli's columns."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import click
 
@@ -20,7 +20,7 @@ from holdfast.cli.with_pushes import WithPushes, run_reverts, with_pushes_option
 from holdfast.errors import UnknownInstant
 from holdfast.format.commits import NO_PREVIOUS_COMMIT, WriteStat
 from holdfast.jobs.lake_pushes import plan_reverts
-from holdfast.read.history import CommitRecord, commit_record, commit_records
+from holdfast.read.history import CommitRecord, Totals, commit_record, commit_records, totals
 from holdfast.services.documents import Bytes, Document, Line, Rows
 from holdfast.table.opened import open_at
 
@@ -63,35 +63,6 @@ _SPARE = (
     "Previous Commit",
     "Total Bytes Written",
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Totals:
-    """The sums over the files of a commit, or of one partition in it."""
-
-    files_added: int
-    files_updated: int
-    records_written: int
-    records_inserted: int
-    records_updated: int
-    records_deleted: int
-    bytes_written: int
-    errors: int
-
-
-def totals(stats: Iterable[WriteStat]) -> Totals:
-    found = list(stats)
-    added = sum(stat.prev_commit == NO_PREVIOUS_COMMIT for stat in found)
-    return Totals(
-        files_added=added,
-        files_updated=sum(stat.prev_commit is not None for stat in found) - added,
-        records_written=sum(stat.num_writes for stat in found),
-        records_inserted=sum(stat.num_inserts for stat in found),
-        records_updated=sum(stat.num_update_writes for stat in found),
-        records_deleted=sum(stat.num_deletes for stat in found),
-        bytes_written=sum(stat.total_write_bytes for stat in found),
-        errors=sum(stat.total_write_errors for stat in found),
-    )
 
 
 @click.group(cls=ShownByDefault)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli.arguments import Mode, ShownByDefault, asking, pairs, table_command
+from holdfast.cli.arguments import Mode, ShownByDefault, asking, conf_option, table_command
 from holdfast.cli.output import print_json, print_line
 from holdfast.cli.output import show as show_document
 from holdfast.cli.plans import carry_out
@@ -27,14 +27,10 @@ _OPERATIONS = (
 _SPARE = ("Log Bytes", "Log Files", "Total FileIds to be Compacted")
 _LOG_BYTES = "TOTAL_LOG_FILES_SIZE"
 
-_conf_option = click.option(
+_conf_option = conf_option(
+    "An option of compaction, such as hoodie.compaction.target.io=1000. Repeats.",
     "--hoodie-conf",
     "--hoodieConfigs",
-    "conf",
-    multiple=True,
-    callback=pairs,
-    metavar="KEY=VALUE",
-    help="An option of compaction, such as hoodie.compaction.target.io=1000. Repeats.",
 )
 
 

@@ -24,8 +24,10 @@ from holdfast.cli.arguments import DEBUG, PATH
 from holdfast.cli.cleans import cleans
 from holdfast.cli.commits import commits
 from holdfast.cli.compactions import compaction, compactions
+from holdfast.cli.console import console
 from holdfast.cli.create import create
 from holdfast.cli.drop import drop
+from holdfast.cli.exports import exports
 from holdfast.cli.failures import (
     DONE,
     FAILED,
@@ -133,10 +135,10 @@ def cli() -> None:
 
 _SECTIONS: Mapping[str, Sequence[click.Command]] = {
     "Write": (create, write, run, drop),
-    "Look": (show, read, timeline, commits, fsview, heartbeats, streams, verify),
+    "Look": (show, read, timeline, commits, fsview, heartbeats, streams, verify, console),
     "Go back": (undo, restore, savepoints, rollbacks),
     "Serve": (serve, push, query),
-    "Maintain": (cleans, archive, compactions, compaction, repair),
+    "Maintain": (cleans, archive, compactions, compaction, exports, repair),
 }
 _AS_IN_HUDI_CLI = {"commit": commits, "clean": cleans, "savepoint": savepoints}
 """Other names, by which hudi-cli's commands work as they are written there."""

@@ -24,7 +24,7 @@ def carry_out(
     """Show the plan, ask, and carry out exactly it; in a dry run only show it.
 
     If the table has changed meanwhile so that more would be done, the new plan
-    is shown and asked about. With --yes there is nobody to ask: `PlanOutdated`.
+    is shown and asked about. With --yes there is no one to ask: `PlanOutdated`.
     """
     while True:
         plan = make_plan()

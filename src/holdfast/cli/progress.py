@@ -18,7 +18,7 @@ def spinner(text: str) -> Iterator[None]:
     if not sys.stderr.isatty():
         yield
         return
-    # Loaded here because nobody looks at it in a pipe.
+    # Loaded here because it is not shown in a pipe.
     from rich.console import Console
 
     with _terminal() as terminal, Console(file=terminal).status(text):
@@ -27,7 +27,7 @@ def spinner(text: str) -> Iterator[None]:
 
 @contextmanager
 def stage_bars() -> Iterator[Callable[[str, int, int], None] | None]:
-    """A bar for each stage that is announced while the block runs; None if nobody looks."""
+    """A bar for each stage that is announced while the block runs; None where it would not be seen."""
     if not sys.stderr.isatty():
         yield None
         return

@@ -100,7 +100,7 @@ def undo(
         run_restore(table, commit_of_savepoint(table, to), with_pushes=with_pushes, mode=mode)
         return
     if with_pushes and find_interrupted_undo(table) is None:
-        # Whoever repeats this after a crash means the commit that is gone, not the one before it.
+        # A repetition of this after a crash means the commit that is gone, not the one before it.
         left = plan_reverts(table)
         if has_reverts(left):
             if not mode.as_json:

@@ -38,7 +38,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 @click.option("--once", is_flag=True, help="Run once, which is the default.")
 @click.option(
     "--every", "seconds", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
-    help="Run again and again, each run so many seconds after the last began.",
+    help="Run again and again, each run this many seconds after the last began.",
 )  # fmt: skip
 @click.option("--master", default="local[*]", show_default=True, help="The Spark master.")
 @click.option("--dry-run", is_flag=True, help="Show what a run would do, without Spark, and stop.")

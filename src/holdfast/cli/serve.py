@@ -15,7 +15,9 @@ from holdfast.errors import InvalidRequest
 if TYPE_CHECKING:
     from holdfast.config.server import ServerSettings
 
-_PACKAGES = ("duckdb", "python_multipart", "prometheus_client", "sqlglot", "starlette", "uvicorn", "yaml")
+_PACKAGES = (
+    "duckdb", "jinja2", "python_multipart", "prometheus_client", "sqlglot", "starlette", "uvicorn", "yaml",
+)  # fmt: skip
 
 
 @click.command(short_help="Serve pushed tables to queries.")
@@ -29,20 +31,23 @@ _PACKAGES = ("duckdb", "python_multipart", "prometheus_client", "sqlglot", "star
 @click.option("--json", "as_json", is_flag=True, help="Say where it listens as one JSON document.")
 @click.option("--debug", is_flag=True, expose_value=False, callback=remember_debug, help="Show tracebacks.")
 def serve(*, config: str | None, check: bool, hash_secret: bool, log_level: str, as_json: bool) -> None:
-    """Serve pushed tables: controller, broker and retention in one process.
+    """Serve pushed tables: controller, broker, retention and console in one process.
 
-    It listens on the loopback address unless the configuration says otherwise,
-    and stops cleanly on Ctrl-C or SIGTERM.
+    The console is at the controller's address; lake tables that the
+    configuration names under catalog are in it, too. It listens on the loopback
+    address unless the configuration says otherwise, and stops cleanly on Ctrl-C
+    or SIGTERM.
 
     \b
     Example: holdfast serve --config serve.yaml
     """
-    _refuse_without_extra()
+    refuse_without_extra()
     if hash_secret:
         _print_hash(as_json=as_json)
         return
     # Loaded here because other commands must not wait for the server's packages.
     from holdfast.config.server import load_settings
+    from holdfast.console.run import console_in_front
     from holdfast.push.metastore.open import display_address
     from holdfast.server.logs import write_events
     from holdfast.server.run import serving
@@ -59,7 +64,7 @@ def serve(*, config: str | None, check: bool, hash_secret: bool, log_level: str,
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
-    with serving(settings) as running:
+    with serving(settings, front=console_in_front) as running:
         where = {
             "controller": running.controller_url, "broker": running.broker_url,
             "store": display_address(settings.store), "deep_store": settings.deep_store,
@@ -68,6 +73,7 @@ def serve(*, config: str | None, check: bool, hash_secret: bool, log_level: str,
             print_json(where)
         else:
             print_facts(where.items())
+            print_line(f"console: {running.controller_url}/")
             print_line(f"try: curl {running.controller_url}/health")
             print_line(f'     holdfast query "SELECT 1" --broker {running.broker_url}')
             print_line("Ctrl-C stops it")
@@ -77,7 +83,7 @@ def serve(*, config: str | None, check: bool, hash_secret: bool, log_level: str,
         print_line("stopped")
 
 
-def _refuse_without_extra() -> None:
+def refuse_without_extra() -> None:
     missing = [name for name in _PACKAGES if find_spec(name) is None]
     if missing:
         raise InvalidRequest(
@@ -114,4 +120,5 @@ def _facts(settings: "ServerSettings") -> dict[str, object]:
         "engine": settings.engine,
         "users": ", ".join(user.name for user in settings.users) or "everybody on this machine",
         "tls": settings.tls.certificate or "no",
+        "catalog": ", ".join(settings.catalog.tables) or "no lake tables",
     }

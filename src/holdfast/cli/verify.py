@@ -65,7 +65,7 @@ def repair(
     mode: Mode,
     storage_options: Mapping[str, str],
 ) -> None:
-    """Move what is nobody's out of the way of the table at PATH, and finish what was decided.
+    """Move what belongs to no write out of the way of the table at PATH, and finish what was decided.
 
     Files are moved to a quarantine inside the table, from where --undo puts them
     back. What cannot be repaired is listed; then the command ends with 5.

@@ -73,7 +73,7 @@ class ServedCommits:
         return Document(tuple(_rows(self._documents)))
 
     def check_to_empty(self) -> None:
-        """Refuse, before anything is done, what leaves queries without rows if nobody said it may."""
+        """Refuse, before anything is done, what leaves queries without rows, unless the caller allowed it."""
         _check_to_empty(self._planned, to_empty=self._to_empty)
 
     def revert(self) -> None:

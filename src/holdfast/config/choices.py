@@ -10,6 +10,12 @@ class TableType(StrEnum):
     MERGE_ON_READ = "MERGE_ON_READ"
 
 
+class ExportFormat(StrEnum):
+    """Another format in which other engines can read the table."""
+
+    DELTA = "delta"
+
+
 class LogBlockFormat(StrEnum):
     """How the rows of a log file are stored."""
 

@@ -25,7 +25,8 @@ _TEXT_MAX = 4 * _FILE_BYTES_MAX
 _VALUES_MAX = 20_000
 _DEPTH_MAX = 50
 
-_NAMED = re.compile(r"\$\{([^{}]*)\}")
+# A group of a pattern, in Pinot's templates of segment names, is none of ours.
+_NAMED = re.compile(r"\$\{(?!filePathPattern:\\)([^{}]*)\}")
 _WHOLE = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 _DECIMAL = re.compile(r"[-+]?(\.[0-9]+|[0-9]+\.[0-9]*|[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+)")
 _WORDS = {"true": True, "false": False, "null": None}

@@ -55,7 +55,9 @@ def generator_class(properties: Mapping[str, str]) -> str:
     """The class of a table's generator: one of `KeyGenerator` if it is known."""
     for name in NAMES:
         if properties.get(name):
-            return _SPELLINGS.get(properties[name], properties[name])
+            value = properties[name]
+            known = _SPELLINGS.get(value) or _SPELLINGS.get(value.upper())
+            return value if known is None else known
     return KeyGenerator.SIMPLE
 
 

@@ -138,7 +138,7 @@ class WriteOptions:
     )
     compaction_trigger: CompactionTrigger = option(
         CompactionTrigger.NUM_COMMITS, "hoodie.compact.inline.trigger.strategy",
-        meaning="when a compaction is due: after so many commits, so much time, both, or either",
+        meaning="when a compaction is due: after some commits, some time, both, or either",
     )
     compaction_commits: int = option(
         5, "hoodie.compact.inline.max.delta.commits", least=1,
@@ -536,6 +536,11 @@ TABLE_OPTIONS: tuple[Option, ...] = (
         "hoodie.table.timeline.timezone", kind=TimelineZone, shown="`UTC`",
         meaning="whose clock instants go by; `LOCAL` is the zone of the writers, as in Hudi, where it is"
         " the default ([time zones](reference/interop.md#time-zones))",
+    ),
+    _table(
+        "holdfast.export.formats",
+        meaning="other formats to keep the table in, separated by commas: `delta`"
+        " ([other engines](other-engines.md))",
     ),
     _timestamps(
         "timebased.timestamp.type", "what a partition column of type TIMESTAMP holds", kind=TimestampType,

@@ -71,6 +71,34 @@ _KEYS: Mapping[str, frozenset[str]] = {
             "retainedSnapshots",
         }
     ),
+    "/ingestionConfig/transformConfigs": frozenset({"columnName", "transformFunction"}),
+    "/ingestionConfig/filterConfig": frozenset({"filterFunction"}),
+    "/ingestionConfig/complexTypeConfig": frozenset(
+        {
+            "fieldsToUnnest", "delimiter", "collectionNotUnnestedToJson", "prefixesToRename",
+            "fieldsToUnnestAndKeepOriginalValue",
+        }
+    ),
+    "/tenants": frozenset({"broker", "server", "tagOverrideConfig"}),
+    "/metadata": frozenset({"customConfigs"}),
+    "/task": frozenset({"taskTypeConfigsMap"}),
+    "/upsertConfig": frozenset(
+        {
+            "mode", "hashFunction", "partialUpsertStrategies", "defaultPartialUpsertStrategy",
+            "comparisonColumns", "comparisonColumn", "deleteRecordColumn", "deletedKeysTTL", "metadataTTL",
+            "outOfOrderRecordColumn", "enableSnapshot", "snapshot", "preload", "enablePreload",
+            "dropOutOfOrderRecord", "consistencyMode", "upsertViewRefreshIntervalMs", "metadataManagerClass",
+            "metadataManagerConfigs", "allowPartialUpsertConsumptionDuringCommit", "newSegmentTrackingTimeMs",
+            "enableDeletedKeysCompactionConsistency", "partialUpsertMergerClass",
+        }
+    ),
+    "/dedupConfig": frozenset(
+        {
+            "dedupEnabled", "hashFunction", "metadataTTL", "dedupTimeColumn", "enablePreload", "preload",
+            "metadataManagerClass", "metadataManagerConfigs", "allowDedupConsumptionDuringCommit",
+            "ignoreNonDefaultTiers",
+        }
+    ),
     "/quota": frozenset(
         {"storage", "maxQueriesPerSecond", "rateLimiterUnit", "rateLimiterDuration", "snapshotStorage"}
     ),
@@ -170,8 +198,11 @@ def unknown_sections(config: Mapping[str, Any]) -> dict[str, Any]:
         section: Any = config
         for key in path.split("/")[1:]:
             section = section.get(key) if isinstance(section, Mapping) else None
-        if isinstance(section, Mapping):
-            found |= {f"{path}/{key}": value for key, value in section.items() if key not in known}
+        each = enumerate(section) if isinstance(section, list) else [("", section)]
+        for at, one in each:
+            if isinstance(one, Mapping):
+                place = f"{path}/{at}" if at != "" else path
+                found |= {f"{place}/{key}": value for key, value in one.items() if key not in known}
     return found
 
 

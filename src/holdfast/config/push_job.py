@@ -40,8 +40,9 @@ from holdfast.errors import InvalidOption
 _METADATA_PUSH = "SegmentCreationAndMetadataPush"
 _JOB_TYPES = (_METADATA_PUSH, "SegmentCreationAndTarPush", "SegmentCreationAndUriPush")
 _HALF_JOB_TYPES = ("SegmentCreation", "SegmentTarPush", "SegmentUriPush", "SegmentMetadataPush")
-_NAMING = ("simple", "normalizedDate")
-_REPEATED_NAMING = ("fixed", "inputFile", "uploadedRealtime")
+_FIXED, _INPUT_FILE = "fixed", "inputFile"
+_NAMING = ("simple", "normalizedDate", _FIXED, _INPUT_FILE)
+_REALTIME_NAMING = "uploadedRealtime"
 _RUNNERS = tuple(
     f"segment{part}JobRunnerClassName" for part in ("Generation", "TarPush", "UriPush", "MetadataPush")
 )
@@ -57,7 +58,6 @@ _TLS_TEXTS = tuple(
     f"{store}Store{part}" for store in ("key", "trust") for part in ("Path", "Password", "Type")
 )
 _LEASE_MIN_MS, _LEASE_MAX_MS = 10_000, HOUR_MS
-_NAMES_HINT = f"use one of {', '.join(_NAMING)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,16 +103,25 @@ class SegmentSizing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentNaming:
-    """Pinot's name generators that give every run names of its own."""
+    """How segments are named, by one of Pinot's name generators."""
 
     kind: str = ""
-    """`simple`, `normalizedDate`, or empty: as Pinot chooses."""
+    """`simple`, `normalizedDate`, `fixed`, `inputFile`, or empty: as Pinot chooses."""
     prefix: str = ""
     """Empty: the table's typed name."""
     postfix: str = ""
     """Stands before the moment of the run."""
     exclude_sequence: bool = False
     exclude_time: bool = False
+    fixed: str = ""
+    """The whole name, for `fixed`."""
+    file_pattern: str = ""
+    """A regular expression over the address of an input file, for `inputFile`."""
+    template: str = ""
+    """The name, for `inputFile`: `${filePathPattern:\\1}` stands for a group of the pattern."""
+    appends_uuid: bool = False
+    numbers_all_files: bool | None = None
+    """Files are numbered through all folders, not anew in each; None: as the push needs it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,22 +275,29 @@ def _push_settings(part: Section, ignored: _IgnoredSettings) -> dict[str, Any]:
 
 def _naming(part: Section) -> SegmentNaming:
     kind = part.read("type", _naming_kind) or ""
-    return part.section("configs", lambda configs: _names(configs, kind)) or SegmentNaming(kind=kind)
+    naming = part.section("configs", lambda configs: _names(configs, kind)) or SegmentNaming(kind=kind)
+    if naming.kind == _FIXED and not naming.fixed:
+        raise part.wrong("configs", "fixed names need segment.name")
+    if naming.kind == _INPUT_FILE and not (naming.file_pattern and naming.template):
+        raise part.wrong("configs", "names by input file need file.path.pattern and segment.name.template")
+    return naming
 
 
 def _names(part: Section, kind: str) -> SegmentNaming:
-    if part.read("segment.name", scalar):
-        raise part.wrong("segment.name", "every run needs segment names of its own", hint=_NAMES_HINT)
-    for name in ("append.uuid.to.segment.name", "use.global.directory.sequence.id"):
-        part.read(name, flag)
-    for name in ("file.path.pattern", "segment.name.template"):
-        part.read(name, scalar)
+    fixed = part.read("segment.name", scalar) or ""
+    every, each = (part.read(f"use.{name}.directory.sequence.id", flag) for name in ("global", "local"))
     return SegmentNaming(
-        kind=kind,
+        # As Pinot chooses where no type is named.
+        kind=kind or (_FIXED if fixed else ""),
+        fixed=fixed,
         prefix=part.read("segment.name.prefix", scalar) or "",
         postfix=part.read("segment.name.postfix", scalar) or "",
         exclude_sequence=part.read("exclude.sequence.id", flag) or False,
         exclude_time=part.read("exclude.time.in.segment.name", flag) or False,
+        file_pattern=part.read("file.path.pattern", _regex) or "",
+        template=part.read("segment.name.template", scalar) or "",
+        appends_uuid=part.read("append.uuid.to.segment.name", flag) or False,
+        numbers_all_files=every if every is not None else (None if each is None else not each),
     )
 
 
@@ -357,8 +373,8 @@ def _job_type(value: Any) -> str:
 
 
 def _naming_kind(value: Any) -> str:
-    if scalar(value).lower() in map(str.lower, _REPEATED_NAMING):
-        raise InvalidOption("every run needs segment names of its own", hint=_NAMES_HINT)
+    if scalar(value).lower() == _REALTIME_NAMING.lower():
+        raise InvalidOption("only OFFLINE tables are served", hint=f"use one of {', '.join(_NAMING)}")
     return one_of(value, _NAMING)
 
 
@@ -368,10 +384,16 @@ def _pattern(value: Any) -> str:
     if not colon or kind not in ("glob", "regex") or not pattern:
         raise ValueError("begins neither with glob: nor with regex:")
     if kind == "regex":
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise ValueError(f"not a regular expression: {error}") from error
+        _regex(pattern)
+    return written
+
+
+def _regex(value: Any) -> str:
+    written = text(value)
+    try:
+        re.compile(written)
+    except re.error as error:
+        raise ValueError(f"not a regular expression: {error}") from error
     return written
 
 

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
 from holdfast.config import values
+from holdfast.config.catalog import Catalog, read_catalog
 from holdfast.config.documents import Document, Section, read_document
 from holdfast.config.push import check_new_name, check_table_name, name_with_type
 from holdfast.config.push_rules import PINOT, Rules
@@ -169,6 +170,8 @@ class ServerSettings:
     limits: Limits = field(default_factory=Limits)
     downloads: Downloads = field(default_factory=Downloads)
     tls: Tls = field(default_factory=Tls)
+    catalog: Catalog = field(default_factory=Catalog)
+    """The lake tables that the console shows."""
 
     @property
     def has_auth(self) -> bool:
@@ -226,6 +229,7 @@ def parse_settings(document: Document | Mapping[str, Any], *, folder: str) -> Se
         "downloads": top.section("downloads", _downloads),
         "users": top.section("auth", _users),
         "tls": top.section("tls", _tls),
+        "catalog": read_catalog(top),
         **(top.section("retention", _retention) or {}),
     }
     top.finish()

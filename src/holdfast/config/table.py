@@ -1,12 +1,12 @@
 """Settings of a table, as `hoodie.properties` keeps them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Self
 
 from holdfast.config import key_generators, timestamps
-from holdfast.config.choices import MergeMode, TableType, TimelineZone
+from holdfast.config.choices import ExportFormat, MergeMode, TableType, TimelineZone
 from holdfast.config.key_generators import KeyGenerator, PartitionType
 from holdfast.config.option import Area, split_names
 from holdfast.config.option_table import option_named, options_of
@@ -17,6 +17,8 @@ from holdfast.model.columns import is_column_name
 
 TABLE_VERSION = "6"
 LAYOUT_VERSION = "1"
+READ_ONLY_VERSIONS = ("8", "9")
+READ_ONLY_LAYOUT = "2"
 _PAYLOADS = "org.apache.hudi.common.model."
 _NAME = "hoodie.table.name"
 _TYPE = "hoodie.table.type"
@@ -24,6 +26,7 @@ _RECORD_KEY = "hoodie.table.recordkey.fields"
 _HIVE_STYLE = "hoodie.datasource.write.hive_style_partitioning"
 _URL_ENCODE = "hoodie.datasource.write.partitionpath.urlencode"
 TIMELINE_ZONE = "hoodie.table.timeline.timezone"
+EXPORT_FORMATS = "holdfast.export.formats"
 _PAYLOAD_CLASS = "hoodie.compaction.payload.class"
 _MERGER = "hoodie.compaction.record.merger.strategy"
 _PAYLOAD_MERGER = "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5"
@@ -38,6 +41,12 @@ TYPED_PARTITION_FIELDS = "hoodie.datasource.write.partitionpath.field"
 
 MERGE_MODE = "hoodie.record.merge.mode"
 """What Hudi from 1.0 on says instead of a payload class. A table of version 6 keeps the class."""
+
+
+_PARTIAL_UPDATES = "hoodie.table.partial.update.mode"
+_MERGE_PROPERTIES = ("hoodie.record.merge.property.", "hoodie.payload.delete.")
+_TABLE_FORMAT = "hoodie.table.format"
+_SEVERAL_FORMATS = "hoodie.table.multiple.base.file.formats.enable"
 
 
 class Payload(StrEnum):
@@ -70,6 +79,11 @@ class TableSettings:
         base_format = values.get("hoodie.table.base.file.format", "PARQUET")
         if base_format.upper() != "PARQUET":
             raise UnsupportedTable("only Parquet base files are supported", format=base_format)
+        if _flag(values, _SEVERAL_FORMATS):
+            raise UnsupportedTable("only Parquet base files are supported", property=_SEVERAL_FORMATS)
+        table_format = values.get(_TABLE_FORMAT) or "native"
+        if table_format.lower() != "native":
+            raise UnsupportedTable("only Hudi's own table format is supported", format=table_format)
         if values.get("hoodie.bootstrap.base.path"):
             raise UnsupportedTable("bootstrapped tables are not supported")
         zone = values.get(TIMELINE_ZONE, TimelineZone.LOCAL)
@@ -95,6 +109,21 @@ class TableSettings:
         )
 
     @property
+    def version(self) -> str:
+        return self.properties.get("hoodie.table.version", TABLE_VERSION)
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether the table is of a version that is read and not written."""
+        return self.version in READ_ONLY_VERSIONS
+
+    @property
+    def timeline_folders(self) -> tuple[str, str]:
+        """Where a timeline of layout 2 lies in `.hoodie`, and its history in there."""
+        timeline = self.properties.get("hoodie.timeline.path", "").strip("/ ") or "timeline"
+        return timeline, self.properties.get("hoodie.timeline.history.path", "").strip("/ ") or "history"
+
+    @property
     def timeline_zone(self) -> TimelineZone:
         """Where the table does not tell, it is Hudi's default."""
         return TimelineZone(self.properties.get(TIMELINE_ZONE, TimelineZone.LOCAL))
@@ -107,6 +136,11 @@ class TableSettings:
     def metadata_partitions(self) -> tuple[str, ...]:
         """Partitions of Hudi's metadata table that readers of this table trust."""
         return split_names(self.properties.get("hoodie.table.metadata.partitions", ""))
+
+    @property
+    def export_formats(self) -> tuple[ExportFormat, ...]:
+        """The other formats that the table is kept in."""
+        return parse_export_formats(split_names(self.properties.get(EXPORT_FORMATS, "")))
 
     @property
     def archive_folder(self) -> str:
@@ -154,8 +188,25 @@ class TableSettings:
     @property
     def merges_by_event_time(self) -> bool:
         """Whether, of two records with one key, the greater ordering value stays, not the later write."""
-        payload = self.properties.get(_PAYLOAD_CLASS, "")
-        return payload in _EVENT_TIME_PAYLOADS and self.ordering is not None
+        return self.payload in _EVENT_TIME_PAYLOADS and self.ordering is not None
+
+    @property
+    def payload(self) -> str:
+        """The class that says which of two records with one key stays: one of `KNOWN_PAYLOADS`, or another.
+
+        Versions 8 and 9 say it by a merge mode, which counts before a class.
+        """
+        stored = self.properties.get(_PAYLOAD_CLASS) or Payload.LATEST_WRITE
+        if not self.is_read_only:
+            return stored
+        mode = self.properties.get(MERGE_MODE, "").upper()
+        if mode == MergeMode.EVENT_TIME:
+            return Payload.EVENT_TIME
+        if mode == MergeMode.COMMIT_TIME:
+            return Payload.LATEST_WRITE
+        if not mode:
+            return stored
+        return self.properties.get(_PAYLOAD_CLASS) or f"of merge mode {mode}"
 
     @property
     def deciding_column(self) -> str | None:
@@ -164,11 +215,15 @@ class TableSettings:
 
     def check_log_merges(self) -> None:
         """Refuse to read log files of which is not known what to make of them."""
-        payload = self.properties.get(_PAYLOAD_CLASS) or Payload.LATEST_WRITE
+        payload = self.payload
         ordering = split_names(self.ordering or "")
+        partial = self.properties.get(_PARTIAL_UPDATES, "")
+        custom = next((name for name in self.properties if name.startswith(_MERGE_PROPERTIES)), "")
         for feature, used in (
             ("tables without meta columns", not self.populates_meta_columns),
             ("payload class " + payload, payload not in KNOWN_PAYLOADS),
+            (f"partial updates ({_PARTIAL_UPDATES}={partial})", partial.upper() not in ("", "NONE")),
+            (f"merging with properties of its own ({custom})", bool(custom)),
             ("several ordering columns", self.merges_by_event_time and len(ordering) > 1),
             ("ordering by a field inside of a struct", self.merges_by_event_time and "." in ordering[0]),
         ):
@@ -184,7 +239,7 @@ class TableSettings:
         """As Hudi 1.x says it. With an ordering column, the latest write is in no mode of Hudi's."""
         if self.merges_by_event_time:
             return MergeMode.EVENT_TIME
-        payload = self.properties.get(_PAYLOAD_CLASS) or Payload.LATEST_WRITE
+        payload = self.payload
         return MergeMode.COMMIT_TIME if self.ordering is None else f"{payload} with an ordering column"
 
     def _custom_types(self) -> tuple[PartitionType, ...] | None:
@@ -221,6 +276,7 @@ class TableSettings:
 
     def check_changeable(self) -> None:
         """Refuse what a program that does not know the feature would break, also without new rows."""
+        self.refuse_if_read_only()
         payload = self.properties.get(_PAYLOAD_CLASS) or Payload.LATEST_WRITE
         for feature, used in (
             ("tables without meta columns", not self.populates_meta_columns),
@@ -236,6 +292,10 @@ class TableSettings:
         ):
             if used:
                 raise UnsupportedTable("writing to this kind of table is not supported", feature=feature)
+
+    def refuse_if_read_only(self) -> None:
+        if self.is_read_only:
+            raise not_written(self.version)
 
     def _check_timestamps(self) -> None:
         if self.key_generator == KeyGenerator.TIMESTAMP and len(self.partition_by) != 1:
@@ -318,15 +378,28 @@ def _check_version(values: Mapping[str, str]) -> None:
     layout = values.get("hoodie.timeline.layout.version", LAYOUT_VERSION)
     if version == TABLE_VERSION and layout == LAYOUT_VERSION:
         return
-    is_upgraded = version is not None and version.isdigit() and int(version) > int(TABLE_VERSION)
+    if version in READ_ONLY_VERSIONS and layout == READ_ONLY_LAYOUT:
+        return
+    is_newer = version is not None and version.isdigit() and int(version) > int(TABLE_VERSION)
     raise UnsupportedTable(
-        "only table version 6 with timeline layout 1 is supported",
+        "only table versions 6, with timeline layout 1, and 8 and 9, with layout 2, are supported",
         version=version,
         layout=layout,
-        hint="Hudi 1.x upgrades a table unless its writers set hoodie.write.auto.upgrade=false and"
-        " hoodie.write.table.version=6; call downgrade_table with to_version SIX takes it back"
-        if is_upgraded
+        hint="let Hudi 1.x write the table with hoodie.write.table.version=6 and"
+        " hoodie.write.auto.upgrade=false; call downgrade_table with to_version SIX takes it back"
+        if is_newer
         else "upgrade it with Hudi 0.14 or 0.15",
+    )
+
+
+def not_written(version: str) -> UnsupportedTable:
+    """Why nothing is done to a table that is only read, and which way leads on."""
+    return UnsupportedTable(
+        "tables of this version are read, and not written",
+        version=version,
+        hint="holdfast convert PATH --to 6 --into NEWPATH makes a table of it that is written;"
+        " Hudi 1.x keeps a table at version 6 with hoodie.write.table.version=6 and"
+        " hoodie.write.auto.upgrade=false",
     )
 
 
@@ -344,9 +417,25 @@ def _parse_properties(properties: Mapping[str, str]) -> dict[str, str]:
             raise InvalidOption("this property cannot be set at creation", property=key, hint=hint)
         if name == key_generators.CLASS:
             stored = str(key_generators.parse_generator(value, option=key))
+        elif name == EXPORT_FORMATS:
+            stored = ",".join(parse_export_formats(split_names(value)))
         if given.setdefault(name, stored) != stored:
             raise InvalidOption("two spellings of a property contradict each other", property=name)
     return given
+
+
+def parse_export_formats(names: Iterable[str]) -> tuple[ExportFormat, ...]:
+    """The formats of these names, each once; `InvalidOption` if one is none."""
+    known = {str(form): form for form in ExportFormat}
+    for name in names:
+        if name.lower() not in known:
+            raise InvalidOption(
+                "there is no export to this format",
+                property=EXPORT_FORMATS,
+                value=name,
+                wanted=", ".join(known),
+            )
+    return tuple(dict.fromkeys(known[name.lower()] for name in names))
 
 
 def payload_of_mode(mode: MergeMode, ordering: str | None) -> Payload:

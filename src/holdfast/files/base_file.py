@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from holdfast.files.key_footer import KeyFooter
 from holdfast.files.meta_columns import META_FIELDS, meta_columns
 from holdfast.format.commits import WriteStat
+from holdfast.format.field_ids import FieldIds, with_field_ids
 from holdfast.format.schemas import avro_schema
 from holdfast.model.names import BaseFileName, in_partition
 from holdfast.storage.store import Store
@@ -38,6 +39,8 @@ class Encoding:
     max_file_bytes: int
     dictionary_columns: tuple[str, ...]
     """Columns with few distinct values; trying a dictionary on unique keys costs a fifth of the time."""
+    field_ids: FieldIds
+    """The numbers that the files give to the data columns."""
 
     @property
     def row_group_bytes(self) -> int:
@@ -181,7 +184,7 @@ def parquet_writer(sink: object, schema: pa.Schema, encoding: Encoding) -> pq.Pa
     with_statistics = [path for path, kind in leaves if not pa.types.is_floating(kind)]
     return pq.ParquetWriter(
         sink,
-        schema,
+        with_field_ids(schema, encoding.field_ids),
         compression="none" if codec == "uncompressed" else codec,
         compression_level=_ZSTD_LEVEL if codec == "zstd" else None,
         use_dictionary=[*constants, *encoding.dictionary_columns],

@@ -81,6 +81,8 @@ class ArchivedFile:
     """Empty if the file was, or if nothing of it is kept."""
     changed_at: dt.datetime | None = None
     """When the instant reached the state."""
+    completion: InstantTime | None = None
+    """The same as the timeline says it, where its files' names do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,14 +234,14 @@ def _content(entry: dict[str, Any], action: Action, state: State) -> bytes:
     if name is None or record is None:
         return b""
     if name in _JSON_FIELDS:
-        return _commit_text(record)
+        return commit_text(record)
     try:
         return encode_container(hudi_schema(_CONTAINERS[name]), record)
     except (ValueError, TypeError, KeyError) as error:
         raise Malformed(f"an archived {action} is not like one: {error}") from error
 
 
-def _commit_text(record: dict[str, Any]) -> bytes:
+def commit_text(record: dict[str, Any]) -> bytes:
     """Commit metadata as the timeline has it, without members that are null."""
     said = {name: value for name, value in record.items() if value is not None and name != "version"}
     said["partitionToWriteStats"] = {

@@ -215,7 +215,7 @@ def decode_writes(content: bytes) -> Writes:
     found = _decode(content, _WRITES)
     files = [file for files in found.partition_to_write_stats.values() for file in files if file.path]
     said = found.extra_metadata or {}
-    schema = None if found.operation_type in _REWRITES else said.get("schema") or None
+    schema = None if is_rewrite(found.operation_type) else said.get("schema") or None
     return Writes(files, schema, said.get(IN_PLACE) == "true")
 
 
@@ -245,6 +245,20 @@ def decode_extra_metadata(content: bytes) -> dict[str, str | None]:
     return _decode(content, _EXTRA).extra_metadata or {}
 
 
+def decode_operation(content: bytes) -> str | None:
+    """What kind of write a commit was."""
+    return _decode(content, _OPERATION).operation_type
+
+
+def is_rewrite(operation: str | None) -> bool:
+    """Whether it is a service that writes rows of older commits anew."""
+    return operation in _REWRITES
+
+
+class _Operation(msgspec.Struct, rename="camel"):
+    operation_type: str | None = None
+
+
 class _Extra(msgspec.Struct, rename="camel"):
     extra_metadata: dict[str, str | None] | None = None
 
@@ -267,6 +281,7 @@ class _Partitions(msgspec.Struct, rename="camel"):
 
 
 _COMMIT = msgspec.json.Decoder(CommitMetadata)
+_OPERATION = msgspec.json.Decoder(_Operation)
 _EXTRA = msgspec.json.Decoder(_Extra)
 _REPLACED = msgspec.json.Decoder(_Replaced)
 _WRITTEN = msgspec.json.Decoder(_Written)

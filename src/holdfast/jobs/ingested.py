@@ -133,7 +133,7 @@ def files_origin(
                 raise _already_ingested(address)
 
     def conflict(extra_metadata: ExtraMetadata) -> str | None:
-        other = _intake(extra_metadata)
+        other = decode_intake(extra_metadata)
         taken = next((f.uri for f in other.sources() if f.uri in addresses), None) if other else None
         return None if taken is None else f"both ingested {taken}"
 
@@ -158,7 +158,7 @@ def batch_origin(register: "Register", query: str, batch: int, *, pipeline: str)
             raise _already_ingested(f"batch {batch} of {query}")
 
     def conflict(extra_metadata: ExtraMetadata) -> str | None:
-        other = _intake(extra_metadata)
+        other = decode_intake(extra_metadata)
         is_same = other is not None and other.query == query and other.batch >= batch
         return f"both ingested batch {batch} of {query}" if is_same else None
 
@@ -186,7 +186,7 @@ def _common_folder(addresses: Sequence[str]) -> str:
     return first[:end].rpartition("/")[0]
 
 
-def _intake(extra_metadata: ExtraMetadata) -> Intake | None:
+def decode_intake(extra_metadata: ExtraMetadata) -> Intake | None:
     """What was taken in, by the extra metadata; None if nothing. `Malformed` if it cannot be read."""
     files, batch = extra_metadata.get(_FILES), extra_metadata.get(_BATCH)
     if files is None and batch is None:
@@ -214,7 +214,7 @@ def intake_of(table: OpenTable, time: InstantTime) -> Intake | None:
 def _read_intake(time: InstantTime, content: bytes) -> Intake | None:
     """What a commit took in, by its own metadata."""
     with report_damage("commit metadata cannot be read", instant=time):
-        return _intake(decode_extra_metadata(content))
+        return decode_intake(decode_extra_metadata(content))
 
 
 class _Checkpoint(msgspec.Struct, frozen=True):

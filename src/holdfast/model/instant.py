@@ -51,6 +51,8 @@ class Instant:
     action: Action
     state: State
     completed_at: dt.datetime | None = None
+    completion: InstantTime | None = None
+    """The same on the wall clock of the table's zone, where names of files say it: from version 8 on."""
 
     @property
     def is_completed(self) -> bool:

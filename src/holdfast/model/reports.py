@@ -77,6 +77,23 @@ class Compaction(Shown):
     """When it was asked for, in UTC."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Export(Shown):
+    """The table in another format."""
+
+    format: str
+    """`delta` or `iceberg`."""
+    instant: InstantTime | None
+    """The commit whose rows it shows; None if it shows none yet."""
+    lag: int
+    """How many commits it does not show."""
+    where: str
+    """What other programs open."""
+    complete_until: InstantTime | None
+    """The newest commit of which it has all rows. It is older than `instant` where a merge-on-read
+    table has log files, which no other format knows."""
+
+
 class Severity(StrEnum):
     INFO = "info"
     """Normal while writers run, or soon after one died."""

@@ -30,6 +30,7 @@ from holdfast.push.calls import (
     StartRequest,
     UploadOptions,
 )
+from holdfast.push.ingestion.rules import check_config
 from holdfast.push.replacement.checks import (
     check_lease,
     check_not_emptied,
@@ -154,6 +155,18 @@ class Controller:
             return None
         return self._switch_off(table, by=by)
 
+    def update_table(self, config: Mapping[str, Any], *, by: Caller) -> PushTable:
+        """Change the configuration of a table.
+
+        If consistent push is no longer asked for, segments get lasting names
+        first, or the next plain push would add its rows to theirs.
+        """
+        wanted = parse_table(config)
+        check_config(config)
+        if self._catalog.table(wanted.table).consistent_push and not wanted.consistent_push:
+            self.set_consistent_push(wanted.table, enabled=False, by=by)
+        return self.tables.update(config, by=by)
+
     # The protocol
 
     def start_replace(
@@ -246,15 +259,10 @@ class Controller:
         by: Caller,
     ) -> PublishResult:
         """Take a push back. Repeating it is safe; so is waiting for the brokers to show what was before."""
-
-        def decide(state: TableState) -> Step:
-            step = self._decide_revert(state, entry_id=entry_id, force=force, only_open=only_open, by=by)
-            if not may_empty:
-                check_not_emptied(state, step.decision.after)
-            return step
-
-        switched = self._publish_result(self._transactions.run(table, decide, by=by, dry_run=dry_run))
-        return self._with_brokers(table, switched, within_ms=0 if dry_run else brokers_within_ms)
+        decide = partial(self._decide_revert, entry_id=entry_id, force=force, only_open=only_open, by=by)
+        return self._go_back(
+            table, decide, may_empty=may_empty, brokers_within_ms=brokers_within_ms, dry_run=dry_run, by=by
+        )
 
     def rollback(
         self,
@@ -274,12 +282,11 @@ class Controller:
             if before is not None:
                 return no_change(state, before)
             decision = rollback(state, target, now_ms=self._clock.now_ms(), by=by, rules=self._rules)
-            if not may_empty:
-                check_not_emptied(state, decision.after)
             return Step(decision=decision, operation="rollback", request=asked)
 
-        switched = self._publish_result(self._transactions.run(table, decide, by=by, dry_run=dry_run))
-        return self._with_brokers(table, switched, within_ms=0 if dry_run else brokers_within_ms)
+        return self._go_back(
+            table, decide, may_empty=may_empty, brokers_within_ms=brokers_within_ms, dry_run=dry_run, by=by
+        )
 
     def redo(
         self,
@@ -295,11 +302,33 @@ class Controller:
 
         def decide(state: TableState) -> Step:
             decision = redo(state, entry_id, now_ms=self._clock.now_ms(), by=by, rules=self._rules)
-            if not may_empty:
-                check_not_emptied(state, decision.after)
             return _step(decision, "redo")
 
-        switched = self._publish_result(self._transactions.run(table, decide, by=by, dry_run=dry_run))
+        return self._go_back(
+            table, decide, may_empty=may_empty, brokers_within_ms=brokers_within_ms, dry_run=dry_run, by=by
+        )
+
+    def _go_back(
+        self,
+        table: str,
+        decide: Callable[[TableState], Step],
+        *,
+        may_empty: bool,
+        brokers_within_ms: int,
+        dry_run: bool,
+        by: Caller,
+    ) -> PublishResult:
+        """Take the step, unless it must leave rows and does not, and wait for the brokers to show it."""
+
+        def decide_with_check(state: TableState) -> Step:
+            step = decide(state)
+            if not may_empty:
+                check_not_emptied(state, step.decision.after)
+            return step
+
+        switched = self._publish_result(
+            self._transactions.run(table, decide_with_check, by=by, dry_run=dry_run)
+        )
         return self._with_brokers(table, switched, within_ms=0 if dry_run else brokers_within_ms)
 
     def end_group(
@@ -412,7 +441,7 @@ class Controller:
         return applied
 
     def _with_brokers(self, table: str, switched: PublishResult, *, within_ms: int) -> PublishResult:
-        """The result with what the brokers have applied; without a time, nobody waits for them."""
+        """The result with what the brokers have applied; without a time, it does not wait for them."""
         if not within_ms:
             return switched
         return replace(switched, brokers=self.wait_for_brokers(table, switched.epoch, within_ms=within_ms))

@@ -7,9 +7,9 @@ from typing import Any
 
 from holdfast.config.push import PushTable, parse_table
 from holdfast.config.push_schema import incompatibilities, parse_schema
-from holdfast.config.push_support import check_supported, check_supported_schema
 from holdfast.errors import InvalidRequest, TableNotFound
 from holdfast.push.calls import Caller
+from holdfast.push.ingestion.rules import check_config, check_schema
 from holdfast.push.replacement.decisions import Decision
 from holdfast.push.retention.upkeep import Upkeep
 from holdfast.push.state.catalog import Catalog
@@ -33,7 +33,7 @@ class Tables:
 
     def put_schema(self, schema: Mapping[str, Any], *, override: bool, by: Caller) -> None:
         parsed = parse_schema(schema)
-        check_supported_schema(schema)
+        check_schema(schema)
         if not override:
             self._catalog.create_schema(parsed)
             return
@@ -60,14 +60,14 @@ class Tables:
 
     def create(self, config: Mapping[str, Any], *, by: Caller) -> PushTable:
         parsed = parse_table(config)
-        check_supported(config)
+        check_config(config)
         self._catalog.create_table(parsed)
         self._note(parsed.table, "create table", by=by)
         return parsed
 
     def update(self, config: Mapping[str, Any], *, by: Caller) -> PushTable:
         parsed = parse_table(config)
-        check_supported(config)
+        check_config(config)
 
         def decide(state: TableState) -> Step:
             return Step(decision=Decision(after=replace(state, config=parsed)), operation="update table")

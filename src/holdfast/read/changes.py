@@ -6,23 +6,26 @@ range, in their version as of its end, are opened; and such a version has no
 row younger than the end. Commits that are archived by now need no exception.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.errors import InvalidRequest, SnapshotExpired, TableDamaged, UnsupportedTable
 from holdfast.format.schemas import META_COLUMNS
-from holdfast.model.instant import InstantTime, end_of, just_before
-from holdfast.model.names import BASE_FILE_PATTERN
+from holdfast.model.instant import Instant, InstantTime, end_of, just_before
+from holdfast.model.names import BASE_FILE_PATTERN, parse_log_file
 from holdfast.read.arrow_rows import select_schema
+from holdfast.read.completed_range import RequestRange, completed_range
 from holdfast.read.merged_rows import each_merged_row, may_have_younger_rows
 from holdfast.read.prune import Condition, each_match
-from holdfast.read.snapshot import Moment, Snapshot, as_instant, take_settled_snapshot
+from holdfast.read.snapshot import Moment, Snapshot, as_instant, snapshot, take_settled_snapshot
 from holdfast.storage.store import Store
 from holdfast.table.opened import OpenTable
 from holdfast.table.settled import await_settled, read_settled
+from holdfast.table.view import each_slice, slice_table
+from holdfast.timeline.layout import completion_of, layout_of
 
 COMMIT_TIME = META_COLUMNS[0]
 
@@ -47,8 +50,45 @@ def changes(table: OpenTable, *, since: Moment, until: Moment | None = None) -> 
     `until` after such a write it is waited for, and then refused.
     `SnapshotExpired` if a clean has removed the snapshot as of `until`.
     """
-    start, end = find_range(table, since=since, until=until)
-    found = _newest(table, start) if until is None else take_settled_snapshot(table, end)
+    _check_meta_columns(table)
+    start = _completed_at(table, since)
+    end = None if until is None else _completed_at(table, until)
+    if end is not None and start > end:
+        raise InvalidRequest("the range ends before it begins", since=start, until=end)
+    if layout_of(table.store).has_completion_times:
+        return _completed_changes(table, completed_range(table, start, end))
+    found = _newest(table, start) if end is None else snapshot(table, as_of=end)
+    return _younger(found, start)
+
+
+def _completed_changes(table: OpenTable, requests: RequestRange) -> Changes:
+    """As in Hudi 1.x: files alone that were written in the range, so that older rows do not compete."""
+    if requests.until is None:
+        found = snapshot(table)
+        return Changes(requests.since, found.only(pa.array([False] * found.slices.num_rows, pa.bool_())))
+    found = snapshot(table, as_of=requests.until)
+    if found.merge is not None:
+        found = replace(found, slices=_written_by(found.slices, requests.commits), are_first=None)
+    return _younger(found, requests.since)
+
+
+def _written_by(slices: pa.Table, commits: Collection[InstantTime]) -> pa.Table:
+    """The slices with logs without those files that other commits wrote; others as they are."""
+    kept = []
+    for each in each_slice(slices):
+        logs = tuple(path for path in each.logs if _writer(path) in commits)
+        base = each.base if each.instant in commits or not each.logs else None
+        if base is not None or logs:
+            kept.append(replace(each, base=base, logs=logs))
+    return slice_table(kept)
+
+
+def _writer(path: str) -> str | None:
+    name = parse_log_file(path.rpartition("/")[2])
+    return None if name is None else name.base_instant
+
+
+def _younger(found: Snapshot, start: InstantTime) -> Changes:
     younger = found.only(_may_have_younger_rows(found, start))
     are_first = younger.plain.are_first
     has_older_rows = are_first is None or not pc.all(are_first, min_count=0).as_py()
@@ -58,22 +98,39 @@ def changes(table: OpenTable, *, since: Moment, until: Moment | None = None) -> 
 def find_range(
     table: OpenTable, *, since: Moment, until: Moment | None
 ) -> tuple[InstantTime, InstantTime | None]:
-    """The range of changes as times of the table; without an end if there is no commit and none was named.
+    """The range of changes by the times of its commits; without an end if there are none.
 
     Up to the end everything is decided: with an `until` it is waited for.
     """
+    _check_meta_columns(table)
+    start = _completed_at(table, since)
+    end = None if until is None else _completed_at(table, until)
+    if end is not None and start > end:
+        raise InvalidRequest("the range ends before it begins", since=start, until=end)
+    if layout_of(table.store).has_completion_times:
+        requests = completed_range(table, start, end)
+        start, end = requests.since, requests.until
+        if end is None:
+            return start, None
+    elif end is None:
+        return start, _find_settled_end(table, start)
+    named = end
+    await_settled(table, lambda _: named)
+    return start, named
+
+
+def _check_meta_columns(table: OpenTable) -> None:
     if not table.settings.populates_meta_columns:
         raise UnsupportedTable(
             "the rows of this table do not say which commit wrote them", table=table.settings.name
         )
-    start = as_instant(table, since)
-    if until is None:
-        return start, _find_settled_end(table, start)
-    end = as_instant(table, until)
-    if start > end:
-        raise InvalidRequest("the range ends before it begins", since=start, until=end)
-    await_settled(table, lambda _: end)
-    return start, end
+
+
+def _completed_at(table: OpenTable, moment: Moment) -> InstantTime:
+    """As `as_instant`; of an instant that says when it was completed, that."""
+    if isinstance(moment, Instant):
+        return completion_of(moment)
+    return as_instant(table, moment)
 
 
 def _newest(table: OpenTable, start: InstantTime) -> Snapshot:

@@ -3,12 +3,13 @@
 With an archive at hand the instants in it are part of the history, too.
 """
 
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from holdfast.errors import TableDamaged, UnknownInstant
 from holdfast.format.cleans import CleanMetadata, decode_clean_metadata
-from holdfast.format.commits import CommitMetadata, decode_commit
+from holdfast.format.commits import NO_PREVIOUS_COMMIT, CommitMetadata, WriteStat, decode_commit
 from holdfast.format.malformed import Malformed, report_damage
 from holdfast.format.restores import decode_restore_metadata, decode_restore_plan
 from holdfast.format.rollbacks import RollbackMetadata, decode_rollback_metadata, decode_rollback_plan
@@ -19,11 +20,49 @@ from holdfast.table.opened import OpenTable
 from holdfast.timeline.archived import NO_ARCHIVE, ArchivedTimeline
 from holdfast.timeline.timeline import Timeline, load_timeline, read_completed
 
+_UNDOING = (Action.ROLLBACK, Action.RESTORE)
+
 
 @dataclass(frozen=True, slots=True)
 class CommitRecord:
     instant: Instant
     metadata: CommitMetadata
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """The sums over the files of a commit, or of one partition in it."""
+
+    files_added: int
+    files_updated: int
+    records_written: int
+    records_inserted: int
+    records_updated: int
+    records_deleted: int
+    bytes_written: int
+    errors: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotedInstant:
+    """An instant and what is known about it beside its files' names."""
+
+    instant: Instant
+    rolls_back: tuple[InstantTime, ...] = ()
+    rolled_back_by: InstantTime | None = None
+    is_unreadable: bool = False
+    is_archived: bool = False
+
+    @property
+    def notes(self) -> str:
+        notes = [f"rolls back {time}" for time in self.rolls_back]
+        if self.rolled_back_by is not None:
+            notes.append(f"rolled back by {self.rolled_back_by}")
+        if self.is_unreadable:
+            notes.append("cannot be read")
+        if self.is_archived:
+            notes.append("archived")
+        return ", ".join(notes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +75,43 @@ class RollbackRecord:
 class CleanRecord:
     instant: Instant
     metadata: CleanMetadata
+
+
+def totals(stats: Iterable[WriteStat]) -> Totals:
+    found = list(stats)
+    added = sum(stat.prev_commit == NO_PREVIOUS_COMMIT for stat in found)
+    return Totals(
+        files_added=added,
+        files_updated=sum(stat.prev_commit is not None for stat in found) - added,
+        records_written=sum(stat.num_writes for stat in found),
+        records_inserted=sum(stat.num_inserts for stat in found),
+        records_updated=sum(stat.num_update_writes for stat in found),
+        records_deleted=sum(stat.num_deletes for stat in found),
+        bytes_written=sum(stat.total_write_bytes for stat in found),
+        errors=sum(stat.total_write_errors for stat in found),
+    )
+
+
+def add_notes(
+    table: OpenTable,
+    instants: Sequence[Instant],
+    *,
+    active: Collection[Instant],
+    archive: ArchivedTimeline = NO_ARCHIVE,
+) -> list[NotedInstant]:
+    """The instants with their notes. A rollback is newer than what it names, so it is among them."""
+    targets = {i.time: undone_by(table, i, archived=archive) for i in instants if i.action in _UNDOING}
+    rolled_back_by = {target: time for time, found in targets.items() for target in found or ()}
+    return [
+        NotedInstant(
+            instant,
+            rolls_back=targets.get(instant.time) or () if instant.action in _UNDOING else (),
+            rolled_back_by=rolled_back_by.get(instant.time),
+            is_unreadable=instant.action in _UNDOING and targets[instant.time] is None,
+            is_archived=instant not in active,
+        )
+        for instant in instants
+    ]
 
 
 def commit_records(

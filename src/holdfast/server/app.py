@@ -13,6 +13,7 @@ import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,7 @@ from holdfast.server.errors import (
 )
 from holdfast.server.limits import Budget, Room, check_declared_size, check_depth, network_of, too_large
 from holdfast.server.origins import refuse_foreign_pages
+from holdfast.server.parameters import Parameters, Place, read_parameters
 from holdfast.server.service import Service
 from holdfast.server.table_names import qualify
 
@@ -67,7 +69,9 @@ _SAFE_HEADERS = {
 }
 
 
-def build_app(service: Service, endpoints: Iterable[Endpoint], *, name: str, is_broker: bool) -> Starlette:
+def build_app(
+    service: Service, endpoints: Iterable[Endpoint[Any]], *, name: str, is_broker: bool
+) -> Starlette:
     """The application of these endpoints. Fails if one of its routes has no access declared."""
     guard = _RequestGuard(service, name, is_broker=is_broker)
     routes: list[BaseRoute] = [guard.route(one) for one in endpoints]
@@ -88,7 +92,7 @@ def refuse_unguarded(routes: Iterable[BaseRoute]) -> None:
 
 
 class _GuardedRoute(Route):
-    def __init__(self, declared: Endpoint, serve: Callable[[Request], Awaitable[Response]]) -> None:
+    def __init__(self, declared: Endpoint[Any], serve: Callable[[Request], Awaitable[Response]]) -> None:
         super().__init__(declared.path, serve, methods=[declared.method], name=declared.name)
         self.declared = declared
 
@@ -104,7 +108,7 @@ class _RequestGuard:
         self._comparing_secrets = anyio.CapacityLimiter(_LOGINS_AT_ONCE)
         self._reading_downloads = anyio.CapacityLimiter(_READERS_OF_DOWNLOADS)
 
-    def route(self, declared: Endpoint) -> _GuardedRoute:
+    def route(self, declared: Endpoint[Any]) -> _GuardedRoute:
         async def serve(request: Request) -> Response:
             return await self._answer(request, declared)
 
@@ -119,7 +123,7 @@ class _RequestGuard:
         response.headers.update(error.headers or {})
         return response
 
-    async def _answer(self, request: Request, declared: Endpoint) -> Response:
+    async def _answer(self, request: Request, declared: Endpoint[Any]) -> Response:
         service, request_id = self._service, self._service.clock.unique()
         started_ms, who, code = service.clock.monotonic_ms(), "", ""
         began_s = time.monotonic()
@@ -161,7 +165,7 @@ class _RequestGuard:
         )  # fmt: skip
         return response
 
-    async def _run(self, declared: Endpoint, call: Call) -> Response:
+    async def _run(self, declared: Endpoint[Any], call: Call[Parameters]) -> Response:
         service = self._service
         if declared.is_immediate:
             return _reply_to(declared, service, call)
@@ -182,7 +186,7 @@ class _RequestGuard:
             # It knows how to tell this to its clients, and does nothing else so late.
             return await service.bounds.calls.run(who, _reply_to, declared, service, call)
 
-    async def _download(self, declared: Endpoint, call: Call, who: str) -> Response:
+    async def _download(self, declared: Endpoint[Any], call: Call[Parameters], who: str) -> Response:
         """An answer that counts as one of the user's downloads until it is sent."""
         room = self._service.bounds.downloads.open_room(who)
         room.take(1)
@@ -196,7 +200,7 @@ class _RequestGuard:
         response.on_sent = room.close
         return response
 
-    async def _deadline(self, declared: Endpoint, call: Call) -> float | None:
+    async def _deadline(self, declared: Endpoint[Any], call: Call[Parameters]) -> float | None:
         """When the call must have its turn. Finding out may mean to look at a whole statement."""
         if declared.deadline is None:
             return None
@@ -204,11 +208,11 @@ class _RequestGuard:
             declared.deadline, self._service, call, limiter=self._reading_deadlines
         )
 
-    def _budget(self, declared: Endpoint) -> Budget:
+    def _budget(self, declared: Endpoint[Any]) -> Budget:
         bounds = self._service.bounds
         return bounds.staged if declared.body is BodyKind.UPLOAD else bounds.bodies
 
-    def _keep(self, response: Response, declared: Endpoint, who: str) -> None:
+    def _keep(self, response: Response, declared: Endpoint[Any], who: str) -> None:
         """Count an answer until the client has taken it. `TooMany` if too many others wait for their clients.
 
         The answer to a change is always sent, and takes little room.
@@ -218,7 +222,7 @@ class _RequestGuard:
             room.take(len(response.body))
             response.on_sent = room.close
 
-    def _note(self, request: Request, declared: Endpoint, who: str, code: str, request_id: str) -> None:
+    def _note(self, request: Request, declared: Endpoint[Any], who: str, code: str, request_id: str) -> None:
         """Keep a refused call that would have changed something."""
         table = request.path_params.get("table") or request.query_params.get("tableName") or ""
         self._service.refused.note(
@@ -226,7 +230,7 @@ class _RequestGuard:
             request_id=request_id,
         )  # fmt: skip
 
-    async def _principal(self, request: Request, declared: Endpoint) -> Principal:
+    async def _principal(self, request: Request, declared: Endpoint[Any]) -> Principal:
         """Who calls."""
         service, client = self._service, _client(request)
         refuse_foreign_pages(request.headers, is_open=not service.users.is_on)
@@ -241,7 +245,7 @@ class _RequestGuard:
             )
         return principal
 
-    def _admit(self, request: Request, declared: Endpoint, principal: Principal) -> None:
+    def _admit(self, request: Request, declared: Endpoint[Any], principal: Principal) -> None:
         """Refuse who may not, or has used up their share."""
         service, is_open = self._service, declared.access.role is None
         is_by_name = service.users.is_on and not is_open
@@ -252,27 +256,24 @@ class _RequestGuard:
     async def _read(
         self,
         request: Request,
-        declared: Endpoint,
+        declared: Endpoint[Any],
         principal: Principal,
         request_id: str,
         folder: Path | None,
         room: Room,
         began_s: float,
-    ) -> Call:
+    ) -> Call[Parameters]:
         body, upload = await self._body(request, declared, folder, room)
-        query: dict[str, tuple[str, ...]] = {}
-        for name, value in request.query_params.multi_items():
-            query[name] = (*query.get(name, ()), value)
         return Call(
-            endpoint=declared, principal=principal, request_id=request_id, client=_client(request),
-            began_s=began_s, path=request.path_params, query=query, headers=request.headers, body=body,
-            upload=upload, folder=folder,
+            parameters=read_parameters(declared.parameters, partial(_texts, request)), principal=principal,
+            request_id=request_id, client=_client(request), began_s=began_s, headers=request.headers,
+            body=body, upload=upload, folder=folder,
             # Handlers run in threads, and the budget lives on the loop.
             take=lambda size: anyio.from_thread.run_sync(room.take, size),
         )  # fmt: skip
 
     async def _body(
-        self, request: Request, declared: Endpoint, folder: Path | None, room: Room
+        self, request: Request, declared: Endpoint[Any], folder: Path | None, room: Room
     ) -> tuple[bytes, Upload | None]:
         if declared.body is BodyKind.NONE:
             return b"", None
@@ -304,7 +305,7 @@ class _RequestGuard:
         return response
 
 
-def _table(request: Request, declared: Endpoint) -> str | None:
+def _table(request: Request, declared: Endpoint[Any]) -> str | None:
     """The table, in its database, on which the role must be held; None if the request names none."""
     database = request.headers.get("database")
     match declared.access.on:
@@ -312,7 +313,8 @@ def _table(request: Request, declared: Endpoint) -> str | None:
             return qualify(request.path_params["table"], database)
         case On.QUERY | On.QUERY_OR_EVERY:
             named = request.query_params.getlist("tableName")
-            if len(named) > 1:
+            # Pinot's own client says the same twice.
+            if len(set(named)) > 1:
                 # Which of them counts must not depend on who reads the request.
                 raise InvalidRequest(
                     "a parameter stands twice", parameter="tableName", code="PARAMETER_INVALID"
@@ -327,11 +329,22 @@ def _table(request: Request, declared: Endpoint) -> str | None:
             return None
 
 
+def _texts(request: Request, place: Place, name: str) -> tuple[str, ...]:
+    """The values of a parameter."""
+    match place:
+        case Place.PATH:
+            return (str(request.path_params[name]),)
+        case Place.HEADER:
+            return tuple(request.headers.getlist(name)[:1])
+        case Place.QUERY:
+            return tuple(request.query_params.getlist(name))
+
+
 def _client(request: Request) -> str:
     return request.client.host if request.client else ""
 
 
-def _most_bytes(limits: Limits, declared: Endpoint) -> int:
+def _most_bytes(limits: Limits, declared: Endpoint[Any]) -> int:
     if declared.body is BodyKind.UPLOAD:
         return limits.upload_bytes
     if declared.has_list:
@@ -350,7 +363,7 @@ class _Pace:
     """Bytes that earn another second; None: nothing does."""
 
     @staticmethod
-    def of(limits: Limits, declared: Endpoint) -> "_Pace":
+    def of(limits: Limits, declared: Endpoint[Any]) -> "_Pace":
         rate = limits.upload_rate_bytes if declared.body is BodyKind.UPLOAD else None
         return _Pace(time.monotonic(), limits.body_timeout_ms / 1000, rate)
 
@@ -381,7 +394,7 @@ def _limit_body(receive: Receive, most_bytes: int, pace: _Pace, room: Room) -> R
 
 
 @asynccontextmanager
-async def _staging(declared: Endpoint) -> AsyncIterator[Path | None]:
+async def _staging(declared: Endpoint[Any]) -> AsyncIterator[Path | None]:
     """A folder for the files that an upload brings or fetches."""
     if declared.body is not BodyKind.UPLOAD:
         yield None
@@ -433,7 +446,7 @@ def _not_one_file(cause: str) -> InvalidRequest:
     return InvalidRequest("the form is not one file", cause=cause, code="FORM_INVALID")
 
 
-def _reply_to(declared: Endpoint, service: Service, call: Call) -> Response:
+def _reply_to(declared: Endpoint[Any], service: Service, call: Call[Parameters]) -> Response:
     """The answer of a handler as bytes, made where it does not keep the event loop from others."""
     reply = declared.handle(service, call)
     headers = {**_SAFE_HEADERS, **reply.headers}

@@ -132,6 +132,14 @@ class Authenticator:
         self._refuse_expired(user)
         return Principal(user.name, user.roles)
 
+    def principal_named(self, name: str) -> Principal:
+        """A user who has logged in before. `LoginRequired` if there is none any more."""
+        user, _ = self._users.get(name, (None, self._nobody))
+        if user is None:
+            raise LoginRequired("the user is not known", code="LOGIN_FAILED")
+        self._refuse_expired(user)
+        return Principal(user.name, user.roles)
+
     def _digest(self, header: str) -> bytes:
         return hmac.digest(self._key, header.encode(errors="surrogatepass"), hashlib.sha256)
 

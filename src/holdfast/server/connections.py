@@ -1,6 +1,6 @@
 """Connections: a request must arrive in time, its answer must be taken, and no client may hold all places.
 
-uvicorn waits for the headers of a request, for the rest of a body that nobody
+uvicorn waits for the headers of a request, for the rest of a body that no one
 wants and for a client that does not read as long as the client likes. Here
 each of them is cut off. Connections are counted when they are accepted, before
 TLS is agreed on, by the network that they come from.

@@ -1,4 +1,4 @@
-"""Answers, made and sent piece by piece, so that a large one keeps nobody else waiting.
+"""Answers, made and sent piece by piece, so that a large one keeps no other caller waiting.
 
 While the interpreter makes one large text it does nothing else, whichever
 thread asked for it; and what is given to a connection in one piece is copied

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
@@ -63,7 +64,7 @@ class Metrics:
         )  # fmt: skip
         self._registry.register(_Tables(figures))
 
-    def count_answer(self, app: str, endpoint: Endpoint, status: int, took_ms: int, code: str) -> None:
+    def count_answer(self, app: str, endpoint: Endpoint[Any], status: int, took_ms: int, code: str) -> None:
         self._answers.labels(app, endpoint.name, str(status)).inc()
         self._seconds.labels(app, endpoint.name).observe(took_ms / 1000)
         if not code:

@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 
 from holdfast import __version__
-from holdfast.server.endpoints import BodyKind, Endpoint, Parameter
+from holdfast.server.endpoints import BodyKind, Endpoint
+from holdfast.server.parameters import Declaration, Parameters, declarations
 
 _COMMON: Mapping[int, str] = {
     400: "The request is malformed.",
@@ -27,7 +28,7 @@ _CONVERTER = re.compile(r":\w+}")
 _REFERENCE = "#/components/schemas/{name}"
 
 
-def describe(endpoints: Iterable[Endpoint], *, title: str, is_broker: bool) -> dict[str, Any]:
+def describe(endpoints: Iterable[Endpoint[Any]], *, title: str, is_broker: bool) -> dict[str, Any]:
     """The document for one application."""
     listed = list(endpoints)
     kinds = [one.body_type for one in listed if one.body_type is not None]
@@ -50,11 +51,12 @@ def describe(endpoints: Iterable[Endpoint], *, title: str, is_broker: bool) -> d
     }
 
 
-def _operation(one: Endpoint, bodies: Mapping[type, Any]) -> dict[str, Any]:
+def _operation(one: Endpoint[Any], bodies: Mapping[type, Any]) -> dict[str, Any]:
+    parameters: type[Parameters] = one.parameters
     operation: dict[str, Any] = {
         "operationId": one.name,
         "summary": one.about,
-        "parameters": [_parameter(parameter) for parameter in one.parameters],
+        "parameters": [_parameter(parameter) for parameter in declarations(parameters)],
         "responses": _responses(one),
         "security": [] if one.access.role is None else [{"basic": []}, {"bearer": []}],
         "x-access": "open"
@@ -65,12 +67,12 @@ def _operation(one: Endpoint, bodies: Mapping[type, Any]) -> dict[str, Any]:
     return operation if body is None else {**operation, "requestBody": body}
 
 
-def _parameter(one: Parameter) -> dict[str, Any]:
+def _parameter(one: Declaration) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": one.kind}
     if one.choices:
         schema["enum"] = list(one.choices)
-    if one.default is not None:
-        schema["default"] = one.default == "true" if one.kind == "boolean" else one.default
+    if one.kind == "boolean" and one.default is not None:
+        schema["default"] = one.default
     if one.is_repeated:
         schema = {"type": "array", "items": schema}
     return {
@@ -82,7 +84,7 @@ def _parameter(one: Parameter) -> dict[str, Any]:
     }
 
 
-def _body(one: Endpoint, bodies: Mapping[type, Any]) -> dict[str, Any] | None:
+def _body(one: Endpoint[Any], bodies: Mapping[type, Any]) -> dict[str, Any] | None:
     match one.body:
         case BodyKind.NONE:
             return None
@@ -95,7 +97,7 @@ def _body(one: Endpoint, bodies: Mapping[type, Any]) -> dict[str, Any] | None:
     return {"description": one.body_about, "required": one.body is BodyKind.JSON, "content": content}
 
 
-def _responses(one: Endpoint) -> dict[str, Any]:
+def _responses(one: Endpoint[Any]) -> dict[str, Any]:
     schema = dict(one.answer.schema)
     content = {"content": {one.answer.media_type: {"schema": schema}}} if schema else {}
     refusals = {**(_OPEN if one.access.role is None else _COMMON), **one.refusals}

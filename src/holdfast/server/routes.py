@@ -1,15 +1,29 @@
 """All routes of the two applications. The more particular path stands first."""
 
+from typing import Any
+
 from holdfast.config.server import Role
-from holdfast.server import lineage, queries, replace, segments, snapshots, tables, upkeep, uploads
+from holdfast.server import (
+    inspection,
+    lineage,
+    queries,
+    replace,
+    segments,
+    snapshots,
+    table_configs,
+    tables,
+    upkeep,
+    uploads,
+)
 from holdfast.server.auth import Access, On
 from holdfast.server.endpoints import Answer, Call, Endpoint, Reply
 from holdfast.server.openapi import describe
+from holdfast.server.parameters import Parameters
 from holdfast.server.service import Service
 from holdfast.server.shapes import OBJECT
 
 
-def controller_endpoints() -> tuple[Endpoint, ...]:
+def controller_endpoints() -> tuple[Endpoint[Any], ...]:
     return _with_description(
         (
             *upkeep.ENDPOINTS,
@@ -18,7 +32,9 @@ def controller_endpoints() -> tuple[Endpoint, ...]:
             *replace.ENDPOINTS,
             *lineage.ENDPOINTS,
             *snapshots.ENDPOINTS,
+            *inspection.ENDPOINTS,
             *segments.ENDPOINTS,
+            *table_configs.ENDPOINTS,
             *tables.ENDPOINTS,
         ),
         title="Holdfast push service: controller",
@@ -26,7 +42,7 @@ def controller_endpoints() -> tuple[Endpoint, ...]:
     )
 
 
-def broker_endpoints() -> tuple[Endpoint, ...]:
+def broker_endpoints() -> tuple[Endpoint[Any], ...]:
     return _with_description(
         (upkeep.HEALTH, upkeep.UPTIME, upkeep.METRICS, *queries.BROKER_ENDPOINTS),
         title="Holdfast push service: broker",
@@ -35,17 +51,18 @@ def broker_endpoints() -> tuple[Endpoint, ...]:
 
 
 def _with_description(
-    endpoints: tuple[Endpoint, ...], *, title: str, is_broker: bool
-) -> tuple[Endpoint, ...]:
+    endpoints: tuple[Endpoint[Any], ...], *, title: str, is_broker: bool
+) -> tuple[Endpoint[Any], ...]:
     """The endpoints and the one that describes them all, itself included."""
 
-    def show(_service: Service, _call: Call) -> Reply:
+    def show(_service: Service, _call: Call[Parameters]) -> Reply:
         return Reply(document=document)
 
     every = (
         Endpoint(
             method="GET", path="/openapi.json", name="GetOpenApi", access=Access(Role.READ, On.SOME),
-            handle=show, about="This description.", answer=Answer(about="It.", schema=OBJECT),
+            parameters=Parameters, handle=show, about="This description.",
+            answer=Answer(about="It.", schema=OBJECT),
         ),
         *endpoints,
     )  # fmt: skip

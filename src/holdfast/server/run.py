@@ -3,12 +3,14 @@
 import logging
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from socket import gethostname
 from urllib.parse import unquote
+
+from starlette.types import ASGIApp
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.config.push import raw_name
@@ -69,21 +71,30 @@ class Running:
 
 
 @contextmanager
-def serving(settings: ServerSettings, clock: Clock | None = None) -> Iterator[Running]:
-    """The service, answering on both ports; when the block ends it finishes what is under way and stops."""
+def serving(
+    settings: ServerSettings,
+    clock: Clock | None = None,
+    *,
+    front: Callable[[Service, ASGIApp], ASGIApp] | None = None,
+) -> Iterator[Running]:
+    """The service, answering on both ports; when the block ends it finishes what is under way and stops.
+
+    `front` puts something before the controller's routes, such as the console.
+    """
     clock = SystemClock() if clock is None else clock
     with ExitStack() as opened:
         # The ports first: a second service, started by mistake, fails before it touches anything.
         controller_port = _bound(opened, settings, "controller")
         broker_port = _bound(opened, settings, "broker")
         stopping = threading.Event()
-        service = open_service(settings, clock, opened, broker_port=broker_port, stopping=stopping)
+        ports = (controller_port, broker_port)
+        service = open_service(settings, clock, opened, ports=ports, stopping=stopping)
+        controller: ASGIApp = build_app(service, controller_endpoints(), name="controller", is_broker=False)
+        if front is not None:
+            controller = front(service, controller)
         listeners = Listeners(
             [
-                (
-                    build_app(service, controller_endpoints(), name="controller", is_broker=False),
-                    controller_port,
-                ),
+                (controller, controller_port),
                 (build_app(service, broker_endpoints(), name="broker", is_broker=True), broker_port),
             ],
             tls=settings.tls,
@@ -114,7 +125,7 @@ def open_service(
     clock: Clock,
     opened: ExitStack,
     *,
-    broker_port: Bound,
+    ports: tuple[Bound, Bound],
     stopping: threading.Event,
 ) -> Service:
     """Everything behind the routes. What `opened` holds is closed by the caller."""
@@ -124,7 +135,8 @@ def open_service(
     opened.callback(metastore.close)
     location = location_of(settings.deep_store, is_private=True)
     deep_store = DeepStore(open_store(location))
-    host, port = broker_port.socket.getsockname()[:2]
+    controller_address, broker_address = (one.socket.getsockname()[:2] for one in ports)
+    host, port = broker_address
     catalog = Catalog(metastore, instance=f"Server_{host}_{port}")
     _check_files(catalog, deep_store, settings.deep_store)
     _close_folders(settings.deep_store, catalog)
@@ -159,6 +171,8 @@ def open_service(
         refused=RefusedCalls.open(metastore, clock, record=f"{gethostname()}_{port}"),
         ends=EndJobs(most=_ENDS_AT_ONCE, share=share_of_user(settings, _ENDS_AT_ONCE)),
         started_at_ms=clock.monotonic_ms(),
+        controller_address=controller_address,
+        broker_address=broker_address,
     )
 
 

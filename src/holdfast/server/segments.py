@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from typing import Any, BinaryIO
+from typing import Annotated, Any, BinaryIO
 
 from holdfast.config.server import Role
 from holdfast.errors import InvalidRequest
@@ -13,68 +13,96 @@ from holdfast.push.segments.column_ranges import column_descriptions
 from holdfast.push.state.records import external_view_path
 from holdfast.push.uploads.archives import archive_pieces
 from holdfast.server.auth import Access
-from holdfast.server.endpoints import (
-    COMMON,
-    DATABASE_HEADER,
-    PRECISE_HEADER,
-    TABLE,
-    Answer,
-    BodyKind,
-    Call,
-    Endpoint,
+from holdfast.server.endpoints import Answer, BodyKind, Call, Endpoint, Reply
+from holdfast.server.parameters import (
+    NeededType,
+    OfTable,
+    OfTypedTable,
+    OfTypedTablePrecisely,
     Parameter,
-    Reply,
-    flag,
-    path_parameter,
+    Precise,
+    in_path,
 )
 from holdfast.server.service import Service
 from holdfast.server.shapes import OBJECT, STATUS, status
-from holdfast.server.table_names import offline_name
-from holdfast.server.tables import RETENTION, retention_ms
+from holdfast.server.tables import RetentionMs
 
 _CHUNK = 1024 * 1024
+_START = Parameter("Inclusive, in milliseconds since the epoch.", "startTimestamp")
+_END = Parameter("Exclusive, in milliseconds since the epoch.", "endTimestamp")
+_OVERLAPPING = Parameter("Leave out what only overlaps the range.")
+SegmentName = Annotated[str, in_path("A segment's name.")]
+OnlySeen = Annotated[bool, Parameter("Only what queries see.")]
 
 
-def list_segments(service: Service, call: Call) -> Reply:
-    table = offline_name(call.table, call.kind())
-    start_ms, end_ms = _range(call)
-    names = service.controller.views.select(
-        table,
-        start_ms=start_ms,
-        end_ms=end_ms,
-        exclude_replaced=call.flag("excludeReplacedSegments"),
-        exclude_overlapping=call.flag("excludeOverlapping"),
-    )
+class SelectParameters(OfTypedTable, frozen=True, kw_only=True):
+    start_ms: Annotated[int | None, _START] = None
+    end_ms: Annotated[int | None, _END] = None
+    exclude_overlapping: Annotated[bool, _OVERLAPPING] = False
+
+    def range(self) -> tuple[int | None, int | None]:
+        """The range of times, checked."""
+        if self.start_ms is not None and self.end_ms is not None and self.start_ms >= self.end_ms:
+            raise InvalidRequest(
+                "the time range ends before it starts", start=self.start_ms, end=self.end_ms,
+                code="PARAMETER_INVALID",
+            )  # fmt: skip
+        return self.start_ms, self.end_ms
+
+
+class ListParameters(SelectParameters, frozen=True, kw_only=True):
+    exclude_replaced_segments: OnlySeen = False
+
+
+class ChooseParameters(ListParameters, frozen=True, kw_only=True):
+    type: NeededType
+    exclude_overlapping: Annotated[bool, _OVERLAPPING] = True
+    retention_ms: RetentionMs = None
+    precise: Precise = None
+
+
+class SegmentParameters(OfTypedTable, frozen=True, kw_only=True):
+    segment: SegmentName
+
+
+class DeleteSegmentParameters(OfTable, frozen=True, kw_only=True):
+    segment: SegmentName
+    retention_ms: RetentionMs = None
+    precise: Precise = None
+
+
+class DeleteListedParameters(OfTypedTablePrecisely, frozen=True, kw_only=True):
+    retention_ms: RetentionMs = None
+
+
+class DeleteSegmentsParameters(DeleteListedParameters, frozen=True, kw_only=True):
+    type: NeededType
+    segments: Annotated[tuple[str, ...], Parameter("A segment's name. Repeats.")] = ()
+
+
+def list_segments(service: Service, call: Call[ListParameters]) -> Reply:
+    names = _select(service, call.parameters, only_seen=call.parameters.exclude_replaced_segments)
     return Reply(document=[{"OFFLINE": list(names)}])
 
 
-def select_segments(service: Service, call: Call) -> Reply:
-    table = offline_name(call.table, call.kind())
-    start_ms, end_ms = _range(call)
-    names = service.controller.views.select(
-        table,
-        start_ms=start_ms,
-        end_ms=end_ms,
-        exclude_replaced=True,
-        exclude_overlapping=call.flag("excludeOverlapping"),
-    )
-    return Reply(document=[{"OFFLINE": list(names)}])
+def select_segments(service: Service, call: Call[SelectParameters]) -> Reply:
+    return Reply(document=[{"OFFLINE": list(_select(service, call.parameters, only_seen=True))}])
 
 
-def segment_metadata(service: Service, call: Call) -> Reply:
+def segment_metadata(service: Service, call: Call[SegmentParameters]) -> Reply:
     return Reply(document=_flat(_segment(service, call)))
 
 
-def all_metadata(service: Service, call: Call) -> Reply:
+def all_metadata(service: Service, call: Call[OfTypedTable]) -> Reply:
     return Reply(document={name: _flat(one) for name, one in _segments(service, call).items()})
 
 
-def all_crc(service: Service, call: Call) -> Reply:
+def all_crc(service: Service, call: Call[OfTypedTable]) -> Reply:
     return Reply(document={name: str(one.crc) for name, one in _segments(service, call).items()})
 
 
-def servers(service: Service, call: Call) -> Reply:
-    table = offline_name(call.table, call.kind())
+def servers(service: Service, call: Call[OfTypedTable]) -> Reply:
+    table = call.parameters.typed
     service.catalog.table(table)
     view = service.catalog.metastore.read(external_view_path(table))
     found: dict[str, list[str]] = {}
@@ -84,7 +112,7 @@ def servers(service: Service, call: Call) -> Reply:
     return Reply(document=[{"tableName": table, "serverToSegmentsMap": found}])
 
 
-def download(service: Service, call: Call) -> Reply:
+def download(service: Service, call: Call[SegmentParameters]) -> Reply:
     """The archive of a segment, made anew from its file and its record."""
     segment = _segment(service, call)
     if "://" in segment.uri:
@@ -97,57 +125,65 @@ def download(service: Service, call: Call) -> Reply:
     except FileNotFoundError as error:
         raise _not_found(segment.name) from error
     # Made while it is sent: what waited on disk for its client would take room that no budget counts.
-    pieces = _closing(source, _chunks(source)) if segment.is_opaque else _pack(service, call, segment, source)
+    pieces = (
+        _closing(source, _chunks(source))
+        if segment.is_opaque
+        else _pack(service, call.parameters.typed, segment, source)
+    )
     return Reply(chunks=pieces, media_type="application/octet-stream")
 
 
-def delete_segment(service: Service, call: Call) -> Reply:
-    return _delete(
-        service, call, offline_name(call.table, None), (call.require_text("segment"),), "Segment deleted"
-    )
+def delete_segment(service: Service, call: Call[DeleteSegmentParameters]) -> Reply:
+    return _delete(service, call, (call.parameters.segment,), "Segment deleted")
 
 
-def delete_segments(service: Service, call: Call) -> Reply:
-    table = offline_name(call.table, call.kind(is_needed=True))
-    named = tuple(name for name in call.texts("segments") if name.strip())
-    names = named or service.controller.views.select(table)
-    return _delete(service, call, table, names, f"{len(names)} segments deleted")
+def delete_segments(service: Service, call: Call[DeleteSegmentsParameters]) -> Reply:
+    named = tuple(name for name in call.parameters.segments if name.strip())
+    names = named or service.controller.views.select(call.parameters.typed)
+    return _delete(service, call, names, f"{len(names)} segments deleted")
 
 
-def delete_chosen(service: Service, call: Call) -> Reply:
-    table = offline_name(call.table, call.kind(is_needed=True))
-    start_ms, end_ms = _range(call)
-    if start_ms is None or end_ms is None:
+def delete_chosen(service: Service, call: Call[ChooseParameters]) -> Reply:
+    if None in call.parameters.range():
         raise InvalidRequest(
             "a time range is needed", code="PARAMETER_MISSING", hint="give startTimestamp and endTimestamp"
         )
-    names = service.controller.views.select(
-        table,
+    names = _select(service, call.parameters, only_seen=call.parameters.exclude_replaced_segments)
+    return _delete(service, call, names, f"{len(names)} segments deleted")
+
+
+def delete_listed(service: Service, call: Call[DeleteListedParameters]) -> Reply:
+    names = tuple(call.read(list[str]))
+    return _delete(service, call, names, f"{len(names)} segments deleted")
+
+
+def _select(service: Service, parameters: SelectParameters, *, only_seen: bool) -> tuple[str, ...]:
+    start_ms, end_ms = parameters.range()
+    return service.controller.views.select(
+        parameters.typed,
         start_ms=start_ms,
         end_ms=end_ms,
-        exclude_replaced=call.flag("excludeReplacedSegments"),
-        exclude_overlapping=call.flag("excludeOverlapping"),
+        exclude_replaced=only_seen,
+        exclude_overlapping=parameters.exclude_overlapping,
     )
-    return _delete(service, call, table, names, f"{len(names)} segments deleted")
 
 
-def delete_listed(service: Service, call: Call) -> Reply:
-    names = tuple(call.read(list[str]))
-    table = offline_name(call.table, call.kind())
-    return _delete(service, call, table, names, f"{len(names)} segments deleted")
-
-
-def _delete(service: Service, call: Call, table: str, names: tuple[str, ...], text: str) -> Reply:
-    kept_ms = retention_ms(call)
+def _delete(
+    service: Service,
+    call: Call[ChooseParameters | DeleteSegmentParameters | DeleteListedParameters],
+    names: tuple[str, ...],
+    text: str,
+) -> Reply:
+    table = call.parameters.typed
     if names:
-        by = service.caller(call, table)
-        service.controller.delete_segments(table, names, retention_ms=kept_ms, by=by)
+        service.controller.delete_segments(
+            table, names, retention_ms=call.parameters.retention_ms, by=service.caller(call, table)
+        )
     return Reply(document=status(text))
 
 
-def _segment(service: Service, call: Call) -> Segment:
-    table = offline_name(call.table, call.kind())
-    name = call.require_text("segment")
+def _segment(service: Service, call: Call[SegmentParameters]) -> Segment:
+    table, name = call.parameters.typed, call.parameters.segment
     found = service.catalog.segment(table, name)
     if found is None:
         service.catalog.table(table)
@@ -155,17 +191,8 @@ def _segment(service: Service, call: Call) -> Segment:
     return found
 
 
-def _segments(service: Service, call: Call) -> Mapping[str, Segment]:
-    return service.controller.views.segments(offline_name(call.table, call.kind()))
-
-
-def _range(call: Call) -> tuple[int | None, int | None]:
-    start_ms, end_ms = call.whole("startTimestamp"), call.whole("endTimestamp")
-    if start_ms is not None and end_ms is not None and start_ms >= end_ms:
-        raise InvalidRequest(
-            "the time range ends before it starts", start=start_ms, end=end_ms, code="PARAMETER_INVALID"
-        )
-    return start_ms, end_ms
+def _segments(service: Service, call: Call[OfTypedTable]) -> Mapping[str, Segment]:
+    return service.controller.views.segments(call.parameters.typed)
 
 
 def _flat(segment: Segment) -> dict[str, Any]:
@@ -174,8 +201,7 @@ def _flat(segment: Segment) -> dict[str, Any]:
     return {**record.simple, **{key: dict(value) for key, value in record.maps.items()}}
 
 
-def _pack(service: Service, call: Call, segment: Segment, source: BinaryIO) -> Iterator[bytes]:
-    table = offline_name(call.table, call.kind())
+def _pack(service: Service, table: str, segment: Segment, source: BinaryIO) -> Iterator[bytes]:
     schema = service.catalog.schema_of(table)
     description = SegmentDescription(
         name=segment.name,
@@ -204,11 +230,6 @@ def _not_found(name: str) -> InvalidRequest:
     return InvalidRequest("there is no such segment", segment=name, code="SEGMENT_NOT_FOUND")
 
 
-_SEGMENT = path_parameter("segment", "A segment's name.")
-_START = Parameter("startTimestamp", "Inclusive, in milliseconds since the epoch.", kind="integer")
-_END = Parameter("endTimestamp", "Exclusive, in milliseconds since the epoch.", kind="integer")
-_OVERLAPPING = flag("excludeOverlapping", "Leave out what only overlaps the range.")
-_REPLACED = flag("excludeReplacedSegments", "Only what queries see.")
 _MISSING = {404: "The table or the segment is not known."}
 _LOCKED = {
     **_MISSING,
@@ -222,38 +243,38 @@ ENDPOINTS = (
     Endpoint(
         method="GET", path="/segments/{table}", name="GetSegments", access=Access(Role.READ),
         handle=list_segments, about="The segments of a table.",
-        parameters=(*COMMON, _REPLACED, _START, _END, _OVERLAPPING), answer=_BY_TYPE, refusals=_MISSING,
+        parameters=ListParameters, answer=_BY_TYPE, refusals=_MISSING,
     ),
     Endpoint(
         method="GET", path="/segments/{table}/select", name="SelectSegments", access=Access(Role.READ),
         handle=select_segments, about="The segments that queries see in a time range.",
-        parameters=(*COMMON, _START, _END, _OVERLAPPING), answer=_BY_TYPE, refusals=_MISSING,
+        parameters=SelectParameters, answer=_BY_TYPE, refusals=_MISSING,
     ),
     Endpoint(
         method="GET", path="/segments/{table}/crc", name="GetCrc", access=Access(Role.READ), handle=all_crc,
-        about="The checksum of every segment.", parameters=COMMON,
+        about="The checksum of every segment.", parameters=OfTypedTable,
         answer=Answer(about="By segment.", schema=OBJECT), refusals=_MISSING,
     ),
     Endpoint(
         method="GET", path="/segments/{table}/servers", name="GetServers", access=Access(Role.READ),
-        handle=servers, about="Which server holds which segments.", parameters=COMMON,
+        handle=servers, about="Which server holds which segments.", parameters=OfTypedTable,
         answer=Answer(about="By server.", schema={"type": "array", "items": OBJECT}), refusals=_MISSING,
     ),
     Endpoint(
         method="GET", path="/segments/{table}/zkmetadata", name="GetAllMetadata", access=Access(Role.READ),
-        handle=all_metadata, about="The record of every segment.", parameters=COMMON,
+        handle=all_metadata, about="The record of every segment.", parameters=OfTypedTable,
         answer=Answer(about="By segment.", schema=OBJECT), refusals=_MISSING,
     ),
     Endpoint(
         method="GET", path="/segments/{table}/{segment}/metadata", name="GetMetadata",
         access=Access(Role.READ), handle=segment_metadata, about="The record of a segment.",
-        parameters=(*COMMON, _SEGMENT), answer=Answer(about="Its fields.", schema=OBJECT),
+        parameters=SegmentParameters, answer=Answer(about="Its fields.", schema=OBJECT),
         refusals=_MISSING,
     ),
     Endpoint(
         method="GET", path="/segments/{table}/{segment}", name="DownloadSegment", access=Access(Role.READ),
         handle=download, is_download=True, about="A segment as a tar.gz, as Pinot packs it.",
-        parameters=(*COMMON, _SEGMENT),
+        parameters=SegmentParameters,
         answer=Answer(about="The archive.", schema={"type": "string", "format": "binary"},
                       media_type="application/octet-stream"),
         refusals=_MISSING,
@@ -261,31 +282,25 @@ ENDPOINTS = (
     Endpoint(
         method="DELETE", path="/segments/{table}/choose", name="DeleteChosenSegments",
         access=Access(Role.OPERATE), handle=delete_chosen, about="Delete the segments of a time range.",
-        parameters=(
-            *COMMON, PRECISE_HEADER, _REPLACED, _START, _END, RETENTION,
-            flag("excludeOverlapping", "Leave out what only overlaps the range.", default=True),
-        ),
+        parameters=ChooseParameters,
         answer=_DELETED, refusals=_LOCKED,
     ),
     Endpoint(
         method="DELETE", path="/segments/{table}/{segment}", name="DeleteSegment",
         access=Access(Role.OPERATE), handle=delete_segment, about="Delete a segment.",
-        parameters=(TABLE, _SEGMENT, DATABASE_HEADER, PRECISE_HEADER, RETENTION), answer=_DELETED,
+        parameters=DeleteSegmentParameters, answer=_DELETED,
         refusals=_LOCKED,
     ),
     Endpoint(
         method="DELETE", path="/segments/{table}", name="DeleteSegments", access=Access(Role.OPERATE),
         handle=delete_segments, about="Delete segments; all of them, if none is named.",
-        parameters=(
-            *COMMON, PRECISE_HEADER, RETENTION,
-            Parameter("segments", "A segment's name. Repeats.", is_repeated=True),
-        ),
+        parameters=DeleteSegmentsParameters,
         answer=_DELETED, refusals=_LOCKED,
     ),
     Endpoint(
         method="POST", path="/segments/{table}/delete", name="DeleteListedSegments",
         access=Access(Role.OPERATE), handle=delete_listed, about="Delete the segments in the body.",
-        parameters=(*COMMON, PRECISE_HEADER, RETENTION), body=BodyKind.JSON, body_type=list[str],
+        parameters=DeleteListedParameters, body=BodyKind.JSON, body_type=list[str],
         has_list=True, body_about="Names.", answer=_DELETED, refusals=_LOCKED,
     ),
 )  # fmt: skip

@@ -15,6 +15,7 @@ from holdfast.server.end_jobs import EndJobs
 from holdfast.server.endpoints import Call
 from holdfast.server.limits import Bounds
 from holdfast.server.metrics import Metrics
+from holdfast.server.parameters import Parameters
 from holdfast.server.sources import Sources
 
 
@@ -33,8 +34,11 @@ class Service:
     refused: RefusedCalls
     ends: EndJobs
     started_at_ms: int
+    controller_address: tuple[str, int]
+    broker_address: tuple[str, int]
+    """Host and port where both listen."""
 
-    def caller(self, call: Call, table: str) -> Caller:
+    def caller(self, call: Call[Parameters], table: str) -> Caller:
         """Who asks, as the controller and its audit know them."""
         return Caller(
             actor=call.principal.name,

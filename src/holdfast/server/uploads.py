@@ -1,5 +1,7 @@
 """Routes of uploads: a file, an address, or metadata only; one segment or many."""
 
+from typing import Annotated
+
 import msgspec
 
 from holdfast.config.server import Role
@@ -9,25 +11,20 @@ from holdfast.push.calls import (
     UploadOptions,
 )
 from holdfast.server.auth import Access, On
-from holdfast.server.endpoints import (
-    DATABASE_HEADER,
-    NO_TABLE,
-    PRECISE_HEADER,
-    TABLE,
-    TYPE,
-    Answer,
-    BodyKind,
-    Call,
-    Endpoint,
+from holdfast.server.endpoints import NO_TABLE, Answer, BodyKind, Call, Endpoint, Reply, Upload
+from holdfast.server.parameters import (
+    InDatabase,
+    LeaseToken,
+    NeededType,
+    OfTypedTablePrecisely,
     Parameter,
-    Reply,
-    Upload,
-    flag,
+    Precise,
+    TableType,
     header,
 )
 from holdfast.server.service import Service
 from holdfast.server.shapes import OBJECT, STATUS, status
-from holdfast.server.table_names import offline_name, parse_type, qualify
+from holdfast.server.table_names import offline_name, qualify
 
 
 class Modifier(msgspec.Struct, rename="camel", frozen=True):
@@ -37,16 +34,63 @@ class Modifier(msgspec.Struct, rename="camel", frozen=True):
     map: dict[str, str] = {}
 
 
-def upload(service: Service, call: Call) -> Reply:
-    table = _table(call)
-    match (call.text("UPLOAD_TYPE") or "SEGMENT").strip().upper():
+class UploadParameters(InDatabase, frozen=True, kw_only=True):
+    table_name: Annotated[str, Parameter("The table. Needed, because it decides who may upload.")]
+    table_type: TableType = None
+    enable_parallel_push_protection: Annotated[
+        bool, Parameter("Refuse while somebody else uploads the same segment.")
+    ] = False
+    allow_refresh: Annotated[bool, Parameter("Accept a segment that exists.")] = True
+    allow_in_place_refresh: Annotated[bool, Parameter("Accept one that queries see, around the lineage.")] = (
+        False
+    )
+    accept_opaque: Annotated[
+        bool, Parameter("Accept a segment of Pinot's own format, which cannot be queried.")
+    ] = False
+    upload_type: Annotated[
+        str | None, header("UPLOAD_TYPE", "What is sent.", ("SEGMENT", "URI", "METADATA"))
+    ] = None
+    download_uri: Annotated[
+        str | None, header("DOWNLOAD_URI", "Where the bytes are, for URI and METADATA.")
+    ] = None
+    copy_segment_to_deep_store: Annotated[
+        bool,
+        header(
+            "COPY_SEGMENT_TO_DEEP_STORE",
+            "METADATA only: copy the bytes from there, also where queries could read them. DuckDB never can.",
+        ),
+    ] = False
+    refresh_only: Annotated[bool, header("REFRESH_ONLY", "Refuse a segment that does not exist.")] = False
+    if_match: Annotated[
+        str | None, header("If-Match", "The checksum that the segment must have at present.")
+    ] = None
+    modifier: Annotated[
+        str | None,
+        header("Pinot-SegmentZKMetadataCustomMapModifier", "Changes to the map that the segment carries."),
+    ] = None
+    lease_token: LeaseToken = ""
+    precise: Precise = None
+
+    @property
+    def typed(self) -> str:
+        """The table's name in its database and with its type."""
+        return offline_name(qualify(self.table_name.strip(), self.database), self.table_type)
+
+
+class BatchUploadParameters(UploadParameters, frozen=True, kw_only=True):
+    table_type: NeededType
+
+
+def upload(service: Service, call: Call[UploadParameters]) -> Reply:
+    table = call.parameters.typed
+    match (call.parameters.upload_type or "SEGMENT").strip().upper():
         case "SEGMENT":
             sent = _form_file(call)
             uploaded = service.controller.uploads.upload_file(
                 table,
                 sent.path,
                 name=_segment_name(sent),
-                options=_options(call),
+                options=_options(call.parameters),
                 by=service.caller(call, table),
                 take=call.take,
             )
@@ -61,24 +105,23 @@ def upload(service: Service, call: Call) -> Reply:
     return _reply(uploaded)
 
 
-def upload_batch(service: Service, call: Call) -> Reply:
-    if (call.text("UPLOAD_TYPE") or "METADATA").strip().upper() != "METADATA":
+def upload_batch(service: Service, call: Call[BatchUploadParameters]) -> Reply:
+    if (call.parameters.upload_type or "METADATA").strip().upper() != "METADATA":
         raise InvalidRequest("a batch holds metadata only", header="UPLOAD_TYPE", code="PARAMETER_INVALID")
-    call.require_text("tableType")
-    table = _table(call)
+    table = call.parameters.typed
     uploaded = service.controller.uploads.upload_batch(
         table,
         _form_file(call).path,
-        copy=call.flag("COPY_SEGMENT_TO_DEEP_STORE"),
-        options=_options(call),
+        copy=call.parameters.copy_segment_to_deep_store,
+        options=_options(call.parameters),
         by=service.caller(call, table),
         take=call.take,
     )
     return _reply(uploaded)
 
 
-def _fetch(service: Service, call: Call, table: str) -> Uploaded:
-    uri = call.require_text("DOWNLOAD_URI")
+def _fetch(service: Service, call: Call[UploadParameters], table: str) -> Uploaded:
+    uri = _download_uri(call)
     assert call.folder is not None, "an upload has a folder"
     file = call.folder / "fetched"
     service.sources.fetch(uri, file, call.take)
@@ -86,32 +129,33 @@ def _fetch(service: Service, call: Call, table: str) -> Uploaded:
         table,
         file,
         source_uri=uri,
-        options=_options(call),
+        options=_options(call.parameters),
         by=service.caller(call, table),
         take=call.take,
     )
 
 
-def _register_metadata(service: Service, call: Call, table: str) -> Uploaded:
-    uri = call.require_text("DOWNLOAD_URI")
+def _register_metadata(service: Service, call: Call[UploadParameters], table: str) -> Uploaded:
+    uri = _download_uri(call)
     return service.controller.uploads.upload_metadata(
         table,
         _form_file(call).path,
         uri,
-        copy=call.flag("COPY_SEGMENT_TO_DEEP_STORE"),
-        options=_options(call),
+        copy=call.parameters.copy_segment_to_deep_store,
+        options=_options(call.parameters),
         by=service.caller(call, table),
         take=call.take,
     )
 
 
-def _table(call: Call) -> str:
-    name = qualify(call.require_text("tableName").strip(), call.database)
-    kind = call.text("tableType")
-    return offline_name(name, None if kind is None else parse_type(kind))
+def _download_uri(call: Call[UploadParameters]) -> str:
+    uri = call.parameters.download_uri
+    if uri is None:
+        raise InvalidRequest("a parameter is missing", parameter="DOWNLOAD_URI", code="PARAMETER_MISSING")
+    return uri
 
 
-def _form_file(call: Call) -> Upload:
+def _form_file(call: Call[UploadParameters]) -> Upload:
     if call.upload is None:
         raise InvalidRequest(
             "the form with the segment is missing", code="FORM_INVALID", hint="send multipart/form-data"
@@ -124,21 +168,21 @@ def _segment_name(sent: Upload) -> str:
     return sent.name.removesuffix(".parquet").removesuffix(".tar.gz")
 
 
-def _options(call: Call) -> UploadOptions:
-    expected = call.text("If-Match")
+def _options(parameters: UploadParameters) -> UploadOptions:
+    expected = parameters.if_match
     if expected is not None and not expected.strip().strip('"').lstrip("-").isdigit():
         raise InvalidRequest("If-Match is not a checksum", header="If-Match", code="PARAMETER_INVALID")
-    modifier = _modifier(call.text("Pinot-SegmentZKMetadataCustomMapModifier"))
+    modifier = _modifier(parameters.modifier)
     return UploadOptions(
-        allow_refresh=call.flag("allowRefresh"),
-        refresh_only=call.flag("REFRESH_ONLY"),
+        allow_refresh=parameters.allow_refresh,
+        refresh_only=parameters.refresh_only,
         if_match=None if expected is None else int(expected.strip().strip('"')),
-        protected=call.flag("enableParallelPushProtection"),
-        allow_in_place=call.flag("allowInPlaceRefresh"),
-        accept_opaque=call.flag("acceptOpaque"),
+        protected=parameters.enable_parallel_push_protection,
+        allow_in_place=parameters.allow_in_place_refresh,
+        accept_opaque=parameters.accept_opaque,
         custom=modifier.map,
         replace_custom=modifier.map_modify_mode.upper() == "REPLACE",
-        lease_token=call.text("X-Lease-Token") or "",
+        lease_token=parameters.lease_token,
     )
 
 
@@ -160,27 +204,6 @@ def _reply(uploaded: Uploaded) -> Reply:
     return Reply(document=status(f"Successfully uploaded {word}: {named} of table: {uploaded.table}"))
 
 
-_PARAMETERS = (
-    Parameter("tableName", "The table. Needed, because it decides who may upload.", is_required=True),
-    Parameter("tableType", "The table's type.", choices=("OFFLINE", "REALTIME")),
-    flag("enableParallelPushProtection", "Refuse while somebody else uploads the same segment."),
-    flag("allowRefresh", "Accept a segment that exists.", default=True),
-    flag("allowInPlaceRefresh", "Accept one that queries see, around the lineage."),
-    flag("acceptOpaque", "Accept a segment of Pinot's own format, which cannot be queried."),
-    header("UPLOAD_TYPE", "What is sent.", ("SEGMENT", "URI", "METADATA")),
-    header("DOWNLOAD_URI", "Where the bytes are, for URI and METADATA."),
-    header(
-        "COPY_SEGMENT_TO_DEEP_STORE",
-        "METADATA only: copy the bytes from there, also where queries could read them. DuckDB never can.",
-        ("true", "false"),
-    ),
-    header("REFRESH_ONLY", "Refuse a segment that does not exist.", ("true", "false")),
-    header("If-Match", "The checksum that the segment must have at present."),
-    header("Pinot-SegmentZKMetadataCustomMapModifier", "Changes to the map that the segment carries."),
-    header("X-Lease-Token", "The token that start gave with a lease."),
-    DATABASE_HEADER,
-    PRECISE_HEADER,
-)
 _REFUSALS = {
     403: "The user may not, the quota is used up, or the segment's times are wrong.",
     404: "The table is not known.",
@@ -191,10 +214,10 @@ _REFUSALS = {
 _UPLOADED = Answer(about="The segment is durable and registered.", schema=STATUS)
 
 
-def _upload(path: str, name: str) -> Endpoint:
+def _upload(path: str, name: str) -> Endpoint[UploadParameters]:
     return Endpoint(
         method="POST", path=path, name=name, access=Access(Role.WRITE, On.QUERY), handle=upload,
-        about="Upload a segment.", parameters=_PARAMETERS, body=BodyKind.UPLOAD,
+        about="Upload a segment.", parameters=UploadParameters, body=BodyKind.UPLOAD,
         body_about="One file: the segment as tar.gz or Parquet, or its metadata as tar.gz.",
         answer=_UPLOADED, refusals=_REFUSALS,
     )  # fmt: skip
@@ -206,9 +229,8 @@ class DiscardBody(msgspec.Struct, frozen=True):
     files: list[str]
 
 
-def discard(service: Service, call: Call) -> Reply:
-    table = offline_name(call.table, call.kind())
-    removed = service.controller.orphans.discard_files(table, call.read(DiscardBody).files)
+def discard(service: Service, call: Call[OfTypedTablePrecisely]) -> Reply:
+    removed = service.controller.orphans.discard_files(call.parameters.typed, call.read(DiscardBody).files)
     return Reply(document={"removed": list(removed)})
 
 
@@ -216,7 +238,7 @@ ENDPOINTS = (
     Endpoint(
         method="POST", path="/segments/{table}/discardFiles", name="DiscardFiles", access=Access(Role.WRITE),
         handle=discard, about="Remove files that were built in the deep store and became no segment.",
-        parameters=(TABLE, TYPE, DATABASE_HEADER, PRECISE_HEADER),
+        parameters=OfTypedTablePrecisely,
         body=BodyKind.JSON, body_type=DiscardBody, has_list=True, body_about="The files.",
         answer=Answer(about="Which went.", schema=OBJECT), refusals=NO_TABLE,
     ),
@@ -225,7 +247,7 @@ ENDPOINTS = (
     Endpoint(
         method="POST", path="/segments/batchUpload", name="UploadSegments",
         access=Access(Role.WRITE, On.QUERY), handle=upload_batch, about="Register many segments at once.",
-        parameters=_PARAMETERS, body=BodyKind.UPLOAD,
+        parameters=BatchUploadParameters, body=BodyKind.UPLOAD,
         body_about="One tar.gz with the metadata of every segment and the list of their addresses.",
         answer=_UPLOADED, refusals=_REFUSALS,
     ),

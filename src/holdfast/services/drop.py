@@ -3,7 +3,7 @@
     plan ─► DROP in the ledger ─► note ─► hoodie.properties ─► data files ─► .hoodie ─► ledger ─► note
 
 From DROP on nothing can be written. With `hoodie.properties` the table is gone,
-for every reader at once: nobody finds a part of its rows. The note, `dropping`,
+for every reader at once: no reader finds a part of its rows. The note, `dropping`,
 is the last that goes; while it is there no table can be made in that place, and
 the same call finishes what was begun. Storage that fails after DROP takes nothing
 back: the error is `OutcomeUnknown`.
@@ -30,7 +30,9 @@ from holdfast.host import Host, Liveness, Owner
 from holdfast.model.instant import Action, InstantTime
 from holdfast.model.names import (
     CHECKPOINT_FOLDER,
+    DELTA_FOLDER,
     DROPPING_FILE,
+    ICEBERG_FOLDER,
     LEDGER_FLOOR,
     LEDGER_FOLDER,
     META_FOLDER,
@@ -86,6 +88,7 @@ def open_to_drop(store: Store, location: StoreLocation, *, clock: Clock, host: H
 
 def plan_drop(table: OpenTable) -> DropPlan:
     """What `drop` would delete, what it would leave, and who uses the table. Changes nothing."""
+    table.settings.refuse_if_read_only()
     if is_link(table.location):
         raise Refused(
             "the path is a symbolic link, which is not followed",
@@ -191,7 +194,7 @@ def _look(store: Store) -> _Found:
 
 
 def _is_ours(path: str) -> bool:
-    if path.startswith(f"{META_FOLDER}/"):
+    if path.startswith((f"{META_FOLDER}/", f"{DELTA_FOLDER}/")):
         return True
     name = path.rpartition("/")[2]
     if name.startswith(".") and name.endswith(".crc"):
@@ -286,7 +289,7 @@ def _carry_out(store: Store, note: _Note) -> tuple[str, ...]:
 
 def _steps(paths: Iterable[str]) -> list[list[str]]:
     """The files in the order in which they go."""
-    ranked: list[list[str]] = [[], [], [], []]
+    ranked: list[list[str]] = [[], [], [], [], []]
     for path in paths:
         ranked[_rank(path)].append(path)
     return [step for step in ranked if step]
@@ -295,9 +298,11 @@ def _steps(paths: Iterable[str]) -> list[list[str]]:
 def _rank(path: str) -> int:
     if path == PROPERTIES_FILE:
         return 0
+    if path.startswith((f"{DELTA_FOLDER}/", f"{ICEBERG_FOLDER}/")):
+        return 1  # Before the files that it names.
     if not path.startswith(f"{META_FOLDER}/"):
-        return 1
-    return 3 if path.startswith((LEDGER_FOLDER, CHECKPOINT_FOLDER, LEDGER_FLOOR)) else 2
+        return 2
+    return 4 if path.startswith((LEDGER_FOLDER, CHECKPOINT_FOLDER, LEDGER_FLOOR)) else 3
 
 
 def _delete(store: Store, paths: list[str]) -> None:

@@ -4,7 +4,7 @@
 
 A lease is a small file that says who holds which commit. Its age is measured
 on storage's clock, so a reader that dies protects nothing for long. It carries
-a digest: one that was changed may hold anything, so whoever would delete files
+a digest: one that was changed may hold anything, so a process that would delete files
 or take commits back is refused until it is whole again or gone. A reader that
 lives writes it anew when it renews it.
 
@@ -18,7 +18,7 @@ commits that it has read can be taken back, which it then notices.
 
 Taking commits back cannot be changed once it is decided, so it looks for
 leases before. It puts up a notice first. A lease that finds one takes the next
-slot of the ledger: whoever put it up has to decide anew, and sees the lease.
+slot of the ledger: the process that asked has to decide anew, and sees the lease.
 """
 
 import datetime as dt
@@ -155,7 +155,7 @@ class Lease:
             self._put()
 
     def _put(self) -> None:
-        # Counted from before the file is there, so that nobody takes it for expired sooner than we do.
+        # Counted from before the file is there, so that no process takes it for expired sooner than we do.
         began_ms = self._clock.monotonic_ms()
         self._store.put(self._path, self._content)
         self._renewed_ms = began_ms
@@ -367,7 +367,7 @@ def _stop_others(table: OpenTable, held: Lease) -> None:
     """Make those decide anew who looked for leases before this one was there; forget the expired ones."""
     files = table.store.folder(LEASE_FOLDER).files
     now_ms = max((file.modified_ms for file in files if file.path == held._path), default=0)
-    # One that cannot be read is in nobody's way who deletes nothing.
+    # One that cannot be read does not matter to a caller that deletes nothing.
     readable, _ = _read_each(table.store, [file for file in files if file.path.endswith(_LEASE)])
     expired = [file.path for file, stored in readable if _is_expired(file, stored, now_ms)]
     notices = [file.path for file in files if file.path.endswith(_NOTICE)]
@@ -498,7 +498,7 @@ def _decode(file: StoredFile, content: bytes) -> _LeaseFile:
         for time in (stored.instant, *stored.pins):
             instant_time(time)
     except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
-        # It may protect anything, so nobody guesses.
+        # It may protect anything, so there is no guessing.
         raise TableDamaged(
             "a lease cannot be read",
             file=file.path,

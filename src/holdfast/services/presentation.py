@@ -46,7 +46,7 @@ _ALL = "--json lists all"
 
 
 def show_vanishing(rehearsed: Rehearsed[object] | None, *, leave_out: Iterable[str] = ()) -> Document:
-    """What would be gone, or why the command would be refused now; nothing if nobody looked."""
+    """What would be gone, or why the command would be refused now; nothing if it was not asked."""
     if rehearsed is None:
         return Document(fields={"vanishing": None, "hindrance": ""})
     others = [path for path in rehearsed.vanishing if path not in set(leave_out)]

@@ -97,7 +97,7 @@ def find_undone_commits(table: OpenTable, times: Iterable[InstantTime]) -> froze
 
 
 def find_served(pushes: Iterable[Push], fates: Mapping[str, Fate]) -> list[Push]:
-    """The push that queries see at each place; where nobody tells, the newest that is recorded."""
+    """The push that queries see at each place; where no service answers, the newest that is recorded."""
     told = [push for push in pushes if fates.get(push.entry_id, Fate.UNKNOWN) is not Fate.UNKNOWN]
     places = {push.place for push in told}
     seen = [push for push in told if fates[push.entry_id] is Fate.SERVED]

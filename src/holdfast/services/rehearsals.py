@@ -28,7 +28,7 @@ class Rehearsed(Generic[Outcome]):
 
 
 def rehearse(table: OpenTable, act: Callable[[OpenTable], Result]) -> Rehearsed[Result]:
-    """Carry out an operation in memory. Nothing of the table is changed, and nobody has to wait for it."""
+    """Carry out an operation in memory. Nothing of the table is changed, and no one has to wait for it."""
     store = Rehearsal(table.store, table.clock)
     silent = _IS_REHEARSING.set(True)
     _mute()
@@ -45,7 +45,7 @@ def rehearse(table: OpenTable, act: Callable[[OpenTable], Result]) -> Rehearsed[
 
 
 class _Rehearsing(logging.Filter):
-    """What a rehearsal does has not happened, so nobody is told of it."""
+    """What a rehearsal does has not happened, so it is not reported to anyone."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return not _IS_REHEARSING.get()

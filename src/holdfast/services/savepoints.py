@@ -3,7 +3,7 @@
     inflight ─► SAVEPOINT in the ledger ─► completed          RELEASE ─► completed, inflight deleted
 
 The ledger decides: a savepoint and the rollback of the same commit cannot both
-win. Whoever finds one that was decided and is inflight shows it; one that was
+win. A process that finds one that was decided and is inflight shows it; one that was
 never decided, or deleted only in part, is forgotten by the next write.
 """
 
@@ -80,7 +80,7 @@ def _create_savepoint(table: OpenTable, moment: Moment | None, user: str, commen
         _refuse_if_other(commit.time, shown, user, comment)
         if commit.time in table.ledger.read().savepoints:
             return savepoint_report(commit.time, shown)
-    # One that only the timeline knows is another program's, or about to be removed by whoever deleted it.
+    # One that only the timeline knows is another program's, or about to be removed by a deletion.
     wanted = shown or savepoint_of(user, table.clock.now_ms(), comment, _files(table, commit.time))
     decided = _decide(table, commit, wanted)
     _refuse_if_other(commit.time, decided, user, comment)

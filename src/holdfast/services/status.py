@@ -1,6 +1,6 @@
 """Status: what a table is, what is unfinished in it, and who keeps others from writing.
 
-What the state of an instant means is decided here; whoever shows it only
+What the state of an instant means is decided here; what shows it only
 renders it. Nothing here changes anything.
 """
 
@@ -34,7 +34,7 @@ class Outlook(Enum):
     """What becomes of an instant that is not completed."""
 
     RUNNING = "being written"
-    """Nobody else can write until it ends."""
+    """No other process can write until it ends."""
     SHARING = "being written, admits others"
     UNSHOWN = "committed, not shown yet"
     ROLLING_BACK = "being rolled back"
@@ -42,7 +42,7 @@ class Outlook(Enum):
     FAILED = "rolled back at the next write"
     SERVICE = "to be finished"
     RESTORING = "to be finished by the same restore"
-    """Nobody can write until it is finished."""
+    """No process can write until it is finished."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +189,7 @@ def _warnings(table: OpenTable, pending: tuple[PendingInstant, ...], *, leftover
     stopped = len(pending) - restoring - unshown - running - sharing
     warnings: list[str] = []
     if restoring:
-        warnings.append("a restore is not finished; nobody can write until it is run again")
+        warnings.append("a restore is not finished; no process can write until it is run again")
     if sharing:
         warnings.append(f"{quantity(sharing, 'write')} running; those who write alone are refused meanwhile")
     if running:

@@ -1,7 +1,7 @@
 """Sweep: remove small left-overs of instants whose fate is decided.
 
 A writer that dies after its commit leaves markers and a heartbeat; a task
-that finishes late leaves a file nobody counts. All of them name their
+that finishes late leaves a file that does not count. All of them name their
 instant. They are listed before the ledger and the timeline are read, so an
 instant that began since is not mistaken for a finished one, and only one that
 is known to be decided is touched.

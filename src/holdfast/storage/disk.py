@@ -129,7 +129,7 @@ class Disk:
         return open_folder_in(parent, name)
 
     def _make_root(self, folder: str, path: str) -> None:
-        """The root and what is above it, where links are the business of whoever made them."""
+        """The root and what is above it, where links are the business of their makers."""
         parent = os.path.dirname(folder)
         if not os.path.isdir(parent):
             self._make_root(parent, path)

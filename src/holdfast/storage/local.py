@@ -22,14 +22,13 @@ from holdfast.errors import StorageUnavailable
 from holdfast.storage.disk import LOCAL_DISK, Disk, drop_checksum, open_folder_in
 from holdfast.storage.drafts import Drafts
 from holdfast.storage.paths import check_folder, check_path, is_text, prefix_of
-from holdfast.storage.refusals import GuardedFile, refusals
+from holdfast.storage.refusals import GuardedFile, open_sink, refusals
 from holdfast.storage.store import Folder, StoredFile, read_or_none
 
 STAGING_FOLDER = ".hoodie/.holdfast/staging"
 
 _NO_SUCH_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 _NOT_EMPTY = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY, errno.ENOTDIR})
-_SINK_BUFFER_BYTES = 1 << 20
 
 
 class LocalStore:
@@ -157,15 +156,8 @@ class LocalStore:
         check_path(path)
         folder = self._folder_of(path)
         with self._drafts.to_publish(folder, path) as draft:
-            file = GuardedFile(draft.descriptor, "wb", path=path, closefd=False)
-            sink = io.BufferedWriter(file, _SINK_BUFFER_BYTES)
-            try:
+            with open_sink(draft.descriptor, path) as sink:
                 yield sink
-                if not sink.closed:
-                    sink.flush()
-            finally:
-                # Once its file is closed, an abandoned sink does not flush when it is collected.
-                file.close()
             with refusals(path):
                 self._drafts.finish(draft, path)
                 is_published = self._drafts.publish(draft, folder, path=path)
@@ -311,7 +303,7 @@ class LocalStore:
     ) -> list[tuple[str, os.stat_result | None]]:
         """As `_entries`, in no order; a file that was deleted since it was listed has no status.
 
-        By descriptor: whoever puts a link in the place of the folder now leads nobody elsewhere.
+        By descriptor: a link that is put in the place of the folder now leads nowhere else.
         """
         found: list[tuple[str, os.stat_result | None]] = []
         with (

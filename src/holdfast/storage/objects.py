@@ -21,7 +21,7 @@ from obstore.store import AzureStore
 
 from holdfast.errors import InvalidRequest, StorageUnavailable
 from holdfast.storage.paths import check_folder, check_path, outside, prefix_of
-from holdfast.storage.refusals import GuardedFile, refusals
+from holdfast.storage.refusals import open_sink, refusals
 from holdfast.storage.store import Folder, StoredFile, read_or_none
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 _PAGE = 1000
 _PARALLEL_DELETES = 16
 _PARALLEL_READS = 16
-_SINK_BUFFER_BYTES = 1 << 20
 _SOURCE_BUFFER_BYTES = 1 << 20
 
 
@@ -133,15 +132,8 @@ class ObjectStore:
         with ExitStack() as closing:
             with refusals(path):
                 spool = closing.enter_context(tempfile.TemporaryFile(buffering=0))
-            file = GuardedFile(spool.fileno(), "wb", path=path, closefd=False)
-            sink = io.BufferedWriter(file, _SINK_BUFFER_BYTES)
-            try:
+            with open_sink(spool.fileno(), path) as sink:
                 yield sink
-                if not sink.closed:
-                    sink.flush()
-            finally:
-                # Once its file is closed, an abandoned sink does not flush when it is collected.
-                file.close()
             is_created = self._create(path, _map_file(spool.fileno(), path))
             is_ours = is_created or self._has_content(path, spool.fileno())
         if not is_ours:

@@ -8,10 +8,11 @@ import errno
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, BinaryIO
 
 from holdfast.errors import StorageRefused, StorageUnavailable
 
+_SINK_BUFFER_BYTES = 1 << 20
 _MAKE_ROOM = "make room, then run the same again"
 _PERMIT = "check the permissions there"
 _HINTS = {
@@ -61,3 +62,17 @@ class GuardedFile(io.FileIO):
     def write(self, content: Any) -> int:
         with refusals(self._path):
             return super().write(content) or 0
+
+
+@contextmanager
+def open_sink(descriptor: int, path: str) -> Iterator[BinaryIO]:
+    """What is written to it is in the file of the descriptor when the block ends, unless that fails."""
+    file = GuardedFile(descriptor, "wb", path=path, closefd=False)
+    sink = io.BufferedWriter(file, _SINK_BUFFER_BYTES)
+    try:
+        yield sink
+        if not sink.closed:
+            sink.flush()
+    finally:
+        # Once its file is closed, an abandoned sink does not flush when it is collected.
+        file.close()

@@ -9,11 +9,14 @@ options opens the table that is there, or makes a new one (`open_target`).
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
 
 from holdfast.clock import Clock, SystemClock
+from holdfast.config.choices import TimelineZone
 from holdfast.config.table import TableSettings
 from holdfast.errors import InvalidOption, Refused, TableExists, TableNotFound
 from holdfast.format.ledger_entries import EntryKind
@@ -71,7 +74,20 @@ def open_existing(store: Store, location: StoreLocation, *, clock: Clock, host: 
         if not _find_unshown(store, location, ledger, clock, host):
             raise
         settings = read_settings(store)
+    if settings.is_read_only:
+        store = _read_only(store, settings, clock)
+        ledger = Ledger(store, clock)
     return OpenTable(store, location, settings, ledger, clock, host)
+
+
+def _read_only(store: Store, settings: TableSettings, clock: Clock) -> Store:
+    """The store of a table of a version that is not written, with its timeline as layout 1 has it."""
+    from holdfast.timeline.layout_two import LayoutTwo, ReadOnlyStore
+
+    zone: dt.tzinfo = dt.UTC
+    if settings.timeline_zone is TimelineZone.LOCAL:
+        zone = ZoneInfo(clock.zone_name() or "UTC")
+    return ReadOnlyStore(store, LayoutTwo(settings, zone), settings)
 
 
 def open_new(

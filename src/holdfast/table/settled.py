@@ -43,8 +43,11 @@ def find_undecided_writes(table: OpenTable, timeline: Timeline, state: LedgerSta
 
     Those that are begun or pending, of other programs too, and those that are
     decided and not shown. Clustering is not among them: it changes no row.
-    `TableDamaged` if the timeline has nothing of a commit that stands.
+    `TableDamaged` if the timeline has nothing of a commit that stands. In a table that is only read
+    none is waited for, as in Hudi: what was left pending, nobody here can take back.
     """
+    if table.settings.is_read_only:
+        return []
     pending = {instant.time for instant in timeline.pending_writes}
     pending -= pending_clustering(table.store, timeline)
     return sorted(

@@ -43,9 +43,11 @@ from holdfast.storage.store import Store
 from holdfast.table.archive import read_archive
 from holdfast.table.clean_plans import find_deleting_clean
 from holdfast.table.log_instants import LogInstants, WrittenLog
+from holdfast.table.log_placement import place_logs
 from holdfast.table.row_placement import RowPlacement
 from holdfast.table.undone import Undone, read_undone
 from holdfast.timeline.archived import NO_ARCHIVE, ArchivedTimeline
+from holdfast.timeline.layout import completion_of, layout_of
 from holdfast.timeline.timeline import Timeline, read_all_completed
 
 _BASE_FILE_SUFFIX = ".parquet"
@@ -263,6 +265,9 @@ class View:
     def _check_logs(self, newest: pa.Table, as_of: InstantTime | None) -> None:
         """Look for log files that commits wrote to these slices, or later ones, and that are not of them."""
         lost = self.find_lost_logs(newest, as_of)
+        if self.store is not None and layout_of(self.store).has_completion_times:
+            # Their names do not tell of which slice they are; one that was replaced since may not be read.
+            lost = lost.filter(pc.invert(pc.is_in(lost, self.listed)))
         if len(lost) == 0:
             return
         path = lost[0].as_py()
@@ -512,7 +517,18 @@ def _find_shown_logs(view: View, compactions: Collection[InstantTime]) -> pa.Tab
     is_shown = pc.is_in(logs["instant"], pa.array([*shown, *compactions], pa.string()))
     older = logs.filter(pc.invert(is_shown))
     older = _of_archived_commits(view.store, view.timeline, older, archived=view.archived)
-    return _sort_logs(pa.concat_tables([logs.filter(is_shown), older]))
+    found = pa.concat_tables([logs.filter(is_shown), older])
+    if view.store is not None and layout_of(view.store).has_completion_times:
+        return place_logs(found, view.slices, _completions(view.store, view.timeline, found))
+    return _sort_logs(found)
+
+
+def _completions(store: Store, timeline: Timeline, logs: pa.Table) -> dict[InstantTime, InstantTime]:
+    """When the writes of these log files were completed; the archive is asked for what left the timeline."""
+    known = {commit.time: completion_of(commit) for commit in timeline.completed_commits}
+    if pc.all(pc.is_in(logs["instant"], pa.array(list(known), pa.string())), min_count=0).as_py():
+        return known
+    return layout_of(store).archived_completions(store) | known
 
 
 def _sort_logs(logs: pa.Table) -> pa.Table:

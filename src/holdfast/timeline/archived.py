@@ -15,6 +15,7 @@ from holdfast.format.archive import ArchivedFile, decode_archive
 from holdfast.model.instant import COMMIT_ACTIONS, Action, Instant, InstantTime, State
 from holdfast.model.names import META_FOLDER, SHOWN_AS, is_restore_archive, parse_archive
 from holdfast.storage.store import Store, StoredFile
+from holdfast.timeline.layout import layout_of
 from holdfast.timeline.timeline import Timeline, read_all_completed
 
 log = logging.getLogger(__name__)
@@ -40,7 +41,7 @@ class ArchivedTimeline:
             known = furthest.get(key)
             if known is None or _RANK[known.state] < _RANK[state]:
                 moment = file.changed_at if state is State.COMPLETED else None
-                furthest[key] = Instant(time, action, state, moment)
+                furthest[key] = Instant(time, action, state, moment, file.completion)
         return Timeline(tuple(sorted(furthest.values(), key=lambda i: (i.time, i.action))))
 
     def content(self, time: InstantTime, action: Action, state: State = State.COMPLETED) -> bytes | None:
@@ -96,7 +97,12 @@ def _by_number(listed: Iterable[StoredFile]) -> dict[int, StoredFile]:
 
 
 def load_archived(store: Store, folder: str, zone: dt.tzinfo) -> ArchivedTimeline:
-    """Read all archives. One that was merged into another meanwhile is read there."""
+    """Read all archives, whatever the layout of the timeline."""
+    return layout_of(store).archived(store, folder, zone)
+
+
+def load_archived_files(store: Store, folder: str, zone: dt.tzinfo) -> ArchivedTimeline:
+    """Read all archives of layout 1. One that was merged into another meanwhile is read there."""
     listed = store.folder(f"{META_FOLDER}/{folder}").files
     restores = [file.path for file in listed if is_restore_archive(file.path.rpartition("/")[2])]
     return read_archives(store, [*(file.path for file in _by_number(listed).values()), *restores], zone)

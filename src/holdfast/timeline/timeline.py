@@ -4,7 +4,6 @@ A reader, ours or anybody else's, sees exactly what the timeline shows. It
 decides nothing; that is the ledger's part.
 """
 
-import datetime as dt
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,8 +13,9 @@ from holdfast.errors import TableDamaged
 from holdfast.format.commits import check_digest
 from holdfast.format.malformed import report_damage
 from holdfast.model.instant import COMMIT_ACTIONS, Action, Instant, InstantTime, State
-from holdfast.model.names import META_FOLDER, SHOWN_AS, instant_file, parse_instant_file
+from holdfast.model.names import SHOWN_AS, instant_file
 from holdfast.storage.store import Store
+from holdfast.timeline.layout import layout_of
 
 _RANK = {State.REQUESTED: 0, State.INFLIGHT: 1, State.COMPLETED: 2}
 _LOOKS = 20
@@ -85,16 +85,10 @@ class Timeline:
 def load_timeline(store: Store) -> Timeline:
     """Read the active timeline: one listing, no file content."""
     furthest: dict[tuple[InstantTime, Action], Instant] = {}
-    for file in store.folder(META_FOLDER).files:
-        parsed = parse_instant_file(file.path.rpartition("/")[2])
-        if parsed is None:
-            continue
-        time, action, state = parsed
-        changed = dt.datetime.fromtimestamp(file.modified_ms / 1000, dt.UTC)
-        instant = Instant(time, action, state, changed if state is State.COMPLETED else None)
-        key = (time, SHOWN_AS.get(action, action))
+    for instant in layout_of(store).instants(store):
+        key = (instant.time, SHOWN_AS.get(instant.action, instant.action))
         known = furthest.get(key)
-        if known is None or _RANK[known.state] < _RANK[state]:
+        if known is None or _RANK[known.state] < _RANK[instant.state]:
             furthest[key] = instant
     return Timeline(tuple(sorted(furthest.values(), key=lambda i: (i.time, i.action))))
 

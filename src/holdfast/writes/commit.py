@@ -12,6 +12,7 @@ from holdfast.concurrency.locks.lock import Hold, Lock
 from holdfast.config.choices import Operation
 from holdfast.config.write import WriteSettings
 from holdfast.errors import HoldfastError, Refused, StorageUnavailable, WriteConflict
+from holdfast.exports.follow import follow
 from holdfast.format.commits import (
     IN_PLACE,
     WRITE_APPLICATION,
@@ -20,6 +21,7 @@ from holdfast.format.commits import (
     WriteStat,
     encode_sealed_commit,
 )
+from holdfast.format.field_ids import field_id_facts
 from holdfast.format.ledger_entries import EntryKind
 from holdfast.model.instant import InstantTime
 from holdfast.model.names import heartbeat_path, in_partition
@@ -59,6 +61,7 @@ def build_payload(table: OpenTable, plan: WritePlan, instant: InstantTime, draft
                 **plan.origin.extra_metadata,
                 **_number(plan.settings),
                 IN_PLACE: _in_place(plan),
+                **field_id_facts(draft.field_ids),
                 "schema": draft.schema,
             },
             operation_type=plan.operation.name_in_commits,
@@ -206,6 +209,7 @@ def tidy(
         lambda: _delete_markers(table, instant, stats),
         lambda: table.store.delete(heartbeat_path(instant)),
         lambda: checkpoint_if_due(table, decided),
+        lambda: follow(table),
         services.finish_clean,
         services.finish_archive,
     )

@@ -7,7 +7,7 @@ A table whose writes rewrite base files in time needs none. They are for tables
 of other programs, and for those who want to choose when it is done.
 
 An instant of a compaction may be begun many times, by one process after the
-other: whoever BEGIN names last may commit it. Nothing of an attempt is visible
+other: the process that BEGIN names last may commit it. Nothing of an attempt is visible
 before its COMMIT, and everything that was committed since its BEGIN is compared
 with it in that slot.
 """
@@ -33,6 +33,7 @@ from holdfast.errors import (
 )
 from holdfast.format.commits import IN_PLACE, CommitMetadata, WriteStat, encode_sealed_commit
 from holdfast.format.compaction_plans import CompactionPlan, encode_compaction_plan
+from holdfast.format.field_ids import FieldIds, field_id_facts
 from holdfast.format.ledger_entries import EntryKind
 from holdfast.format.schemas import avro_schema
 from holdfast.host import Owner
@@ -54,6 +55,7 @@ from holdfast.services.rollback.compaction_attempts import (
 from holdfast.services.rollback.failed_writes import FailedWrite
 from holdfast.services.rollback.rollback import recover
 from holdfast.storage.probe import ensure_many_writers
+from holdfast.table.field_ids import assign_field_ids
 from holdfast.table.log_files import writers_of_log
 from holdfast.table.missing_commits import catch_up_ledger
 from holdfast.table.opened import OpenTable
@@ -137,7 +139,7 @@ def schedule_compaction(table: OpenTable, settings: WriteSettings) -> InstantTim
 
 def _leave_planning(attempt: _Attempt, time: InstantTime, *, reason: str) -> None:
     release(attempt.table, time, attempt.owner, reason=reason)
-    # Whoever looked for one meanwhile, and found none, has noted when.
+    # A process that looked for one meanwhile, and found none, has noted when.
     attempt.table.store.delete(heartbeat_path(time))
 
 
@@ -206,7 +208,7 @@ def _end_failed(
     fence = find_fence(attempt.table, time, slot)
     _give_up(attempt, time, slot, error)
     if written is not None and (fence is not None or isinstance(error, (Fenced, WriteConflict))):
-        # Whoever ended this attempt may have removed the markers before the files were there.
+        # The process that ended this attempt may have removed the markers before the files were there.
         attempt.table.store.delete_all(stat.path for stat in written.stats if stat.path is not None)
     if fence is not None:
         raise fence from error
@@ -434,6 +436,7 @@ def _run(attempt: _Attempt, begun: _Begun, compactor: Compactor) -> "_Written | 
     work = check_plan(table.store, plan, view.latest(), time)
     schema = table_schema(table, view.timeline)
     assert schema is not None, "a table with log files has a schema"
+    ids = assign_field_ids(table.store, view.timeline, schema)
     if not work.slices:
         written = Written(stats=())
     else:
@@ -442,6 +445,7 @@ def _run(attempt: _Attempt, begun: _Begun, compactor: Compactor) -> "_Written | 
                 instant=time,
                 action=Action.COMPACTION,
                 schema=schema,
+                field_ids=ids,
                 table=table.settings,
                 write=attempt.settings,
             ),
@@ -453,6 +457,7 @@ def _run(attempt: _Attempt, begun: _Begun, compactor: Compactor) -> "_Written | 
     return _Written(
         written.stats,
         avro_schema(schema, table_name=table.settings.name),
+        ids,
         are_in_place=_are_in_place(table, view, work.slices),
     )
 
@@ -461,6 +466,7 @@ def _run(attempt: _Attempt, begun: _Begun, compactor: Compactor) -> "_Written | 
 class _Written:
     stats: Sequence[WriteStat]
     schema: str
+    field_ids: FieldIds
     are_in_place: bool
 
 
@@ -493,7 +499,7 @@ def _decide(attempt: _Attempt, begun: _Begun, written: _Written) -> LedgerState:
             raise Fenced("another process carries this compaction out", instant=time)
         begun.validation.check(state, claim)
         hold.refuse_if_lost()
-        # Without it nobody would show the commit.
+        # Without it no process would show the commit.
         table.store.create(instant_file(time, Action.COMPACTION, State.INFLIGHT), b"")
         return Decision(
             kind=EntryKind.COMMIT,
@@ -515,6 +521,7 @@ def _payload(time: InstantTime, written: _Written) -> bytes:
         by_partition.setdefault(stat.partition_path or "", []).append(stat)
     extra: dict[str, str | None] = {
         IN_PLACE: "true" if written.are_in_place else "false",
+        **field_id_facts(written.field_ids),
         "schema": written.schema,
     }
     metadata = CommitMetadata(by_partition, compacted=True, extra_metadata=extra, operation_type=OPERATION)

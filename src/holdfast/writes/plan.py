@@ -14,9 +14,11 @@ from holdfast.config.choices import IndexType, Operation, TableType
 from holdfast.config.write import WriteSettings
 from holdfast.errors import InvalidOption, InvalidRequest
 from holdfast.format.commits import decode_written_files
+from holdfast.format.field_ids import FieldIds
 from holdfast.format.schemas import avro_schema
 from holdfast.model.instant import Action, InstantTime
 from holdfast.read.snapshot import table_schema
+from holdfast.table.field_ids import assign_field_ids, field_ids
 from holdfast.table.log_instants import LogInstants
 from holdfast.table.opened import OpenTable
 from holdfast.table.pending import groups_to_compact
@@ -73,6 +75,8 @@ class CommitDraft:
     """The table's schema after this write, as Avro JSON without meta columns."""
     schema_before: str | None
     """The schema it found; None if the table had none."""
+    field_ids: FieldIds
+    """Of all columns that the table ever had."""
     replaced: Mapping[str, Sequence[str]] | None = None
     """File ids that stop being visible, by partition; None unless the write replaces."""
     covers: frozenset[str] = frozenset()
@@ -135,6 +139,7 @@ def write_files(plan: WritePlan, table: OpenTable, instant: InstantTime) -> Comm
             written=Written(stats=()),
             schema=schema,
             schema_before=schema,
+            field_ids=read_stable(table.store, lambda now: field_ids(table.store, _before(now, instant))),
             replaced=_file_ids(groups, plan.partitions),
             covers=plan.partitions,
         )
@@ -144,6 +149,7 @@ def write_files(plan: WritePlan, table: OpenTable, instant: InstantTime) -> Comm
         instant=instant,
         action=plan.action,
         schema=prepared.schema,
+        field_ids=_assign_field_ids(table, prepared, instant),
         table=table.settings,
         write=plan.settings,
         compacting=_groups_to_compact(table),
@@ -161,8 +167,17 @@ def write_files(plan: WritePlan, table: OpenTable, instant: InstantTime) -> Comm
         written=written,
         schema=_avro(table, prepared.schema),
         schema_before=None if prepared.schema_before is None else _avro(table, prepared.schema_before),
+        field_ids=task.field_ids,
         replaced=replaced,
     )
+
+
+def _assign_field_ids(table: OpenTable, prepared: PreparedRows, instant: InstantTime) -> FieldIds:
+    def assign(now: Timeline) -> FieldIds:
+        # The columns that are there come first, as any other writer would number them.
+        return assign_field_ids(table.store, _before(now, instant), prepared.schema_before, prepared.schema)
+
+    return read_stable(table.store, assign)
 
 
 def _changes_types(before: pa.Schema | None, after: pa.Schema) -> bool:

@@ -21,6 +21,7 @@ from holdfast.files.conform import conform_rows
 from holdfast.files.partition_column import partition_column
 from holdfast.format.buckets import bucket_file_id
 from holdfast.format.commits import WriteStat
+from holdfast.format.field_ids import FieldIds
 from holdfast.format.record_keys import find_bad_key, record_keys
 from holdfast.model.instant import Action, InstantTime, State
 from holdfast.model.names import BaseFileName, in_partition, instant_file
@@ -59,6 +60,7 @@ class TaskRequest:
     instant: InstantTime
     action: Action
     schema: pa.Schema
+    field_ids: FieldIds
     table: TableSettings
     write: WriteSettings
     compacting: frozenset[str] = frozenset()
@@ -231,6 +233,7 @@ def encoding_for(
     """
     return Encoding(
         schema=request.schema,
+        field_ids=request.field_ids,
         table_name=request.table.name,
         compression=request.write.compression,
         bloom_error_rate=request.write.bloom_error_rate,

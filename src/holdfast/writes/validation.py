@@ -39,7 +39,7 @@ def find_fence(table: OpenTable, instant: InstantTime, slot: int) -> Fenced | No
     except Fenced as fence:
         return fence
     except HoldfastError:
-        return None  # Nobody can tell now. So what it failed of is told.
+        return None  # It cannot be known now. So what it failed of is reported.
     if state.begun[instant].slot != slot:
         return Fenced("another process carries this on", instant=instant)
     return None

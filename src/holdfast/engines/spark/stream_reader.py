@@ -18,7 +18,7 @@ from holdfast.clock import SystemClock
 from holdfast.config.streams import MAX_COMMITS, StreamRead
 from holdfast.engines.spark.session import spare_archives
 from holdfast.engines.spark.types import arrow_schema_of, spark_schema_of
-from holdfast.errors import InvalidOption, InvalidRequest, SchemaMismatch
+from holdfast.errors import InvalidOption, InvalidRequest, SchemaMismatch, UnsupportedTable
 from holdfast.files.conform import conform_rows
 from holdfast.files.merged_slice import LogMerge
 from holdfast.format.schemas import META_COLUMNS
@@ -43,6 +43,7 @@ from holdfast.services.streams import find_position, refuse_if_taken_back
 from holdfast.storage.open import open_store
 from holdfast.storage.store import StoreLocation
 from holdfast.table.opened import OpenTable, open_existing
+from holdfast.timeline.layout import layout_of
 
 _INSTANT, _STREAM, _IS_START = "instant", "stream", "start"
 _RENEWALS = 10
@@ -155,7 +156,14 @@ class StreamReader(DataSourceStreamReader):
 
     def _open(self) -> OpenTable:
         store = open_store(self._location)
-        return open_existing(store, self._location, clock=SystemClock(), host=SystemHost())
+        table = open_existing(store, self._location, clock=SystemClock(), host=SystemHost())
+        if layout_of(store).has_completion_times:
+            raise UnsupportedTable(
+                "tables of this version are not read as a stream: it would have to keep its place in them",
+                table=table.settings.name,
+                hint="read its changes with table.changes, or convert it",
+            )
+        return table
 
     def _offset(self, instant: InstantTime) -> Offset:
         return {_INSTANT: str(instant), _STREAM: self._name}

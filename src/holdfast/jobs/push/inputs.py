@@ -16,6 +16,7 @@ from holdfast.config.push_job import FileInput, PushJob, TableInput
 from holdfast.config.push_schema import Field, Schema
 from holdfast.errors import InvalidRequest, Refused
 from holdfast.jobs.ingested import intake_of
+from holdfast.jobs.push.replacement import PushTarget
 from holdfast.jobs.source_files import SourceFile, list_files, name_key_on_error
 from holdfast.model.instant import InstantTime
 from holdfast.model.pushes import INPUT_FILES, INPUT_FOLDER, LAKE_INSTANT, LAKE_TABLE
@@ -46,6 +47,8 @@ class PushInput:
     """What Spark reads; None: nothing, or what is in memory."""
     rows: pa.Table | None = None
     """Rows in memory, for which no Spark is needed."""
+    files: tuple[str, ...] = ()
+    """The addresses of the input files."""
     source: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     size_bytes: int = 0
     """About how large its segments will be; 0: unknown."""
@@ -56,7 +59,7 @@ class PushInput:
 
 @contextmanager
 def open_input(
-    job: PushJob, schema: Schema, frame: DataFrame | ArrowStream | None, *, holds: bool = True
+    job: PushJob, target: PushTarget, frame: DataFrame | ArrowStream | None, *, holds: bool = True
 ) -> Iterator[PushInput]:
     """What the job reads, while the block runs. Without `holds` it is only looked at."""
     if frame is not None:
@@ -66,14 +69,16 @@ def open_input(
             )
         yield _of_frame(frame)
         return
+    schema = target.schema
+    columns = {*(job.columns or schema.fields), *target.rules.sources}
     match job.input:
         case FileInput() as files:
-            yield _of_files(files, schema, job.columns or tuple(schema.fields))
+            yield _of_files(files, schema, columns, has_rules=bool(target.rules))
         case TableInput() as table:
             with name_key_on_error(table.path_line, "source.table"):
                 lake = open_at(table.path, table.storage_options)
             with _read_commit(lake, job, table, holds=holds) as instant:
-                yield _of_table(lake, instant, job.columns or tuple(schema.fields))
+                yield _of_table(lake, instant, columns)
         case None:
             raise InvalidRequest("the job names no input", hint="set inputDirURI or source.table")
 
@@ -86,7 +91,7 @@ def _of_frame(frame: DataFrame | ArrowStream) -> PushInput:
     return PushInput(rows=read_stream(frame))
 
 
-def _of_files(files: FileInput, schema: Schema, columns: Collection[str]) -> PushInput:
+def _of_files(files: FileInput, schema: Schema, columns: Collection[str], *, has_rules: bool) -> PushInput:
     with name_key_on_error(files.folder_line, "inputDirURI"):
         found = list_files(
             files.folder, recursive=files.recursive, include=files.include, exclude=files.exclude
@@ -97,21 +102,25 @@ def _of_files(files: FileInput, schema: Schema, columns: Collection[str]) -> Pus
         folder, _, name = largest.uri.rpartition("/")
         ratio = _share(open_store(location_of(folder)), name, largest.size, columns)
     return PushInput(
-        frame=(lambda session: _file_frame(session, files, found, schema)) if found else None,
+        frame=(lambda session: _file_frame(session, files, found, None if has_rules else schema))
+        if found
+        else None,
+        files=tuple(file.uri for file in found),
         source=_file_facts(files.folder, [file.uri.rpartition("/")[2] for file in found]),
         size_bytes=int(ratio * sum(file.size for file in found)),
     )
 
 
 def _file_frame(
-    session: SparkSession, files: FileInput, found: Sequence[SourceFile], schema: Schema
+    session: SparkSession, files: FileInput, found: Sequence[SourceFile], schema: Schema | None
 ) -> DataFrame:
+    """What Spark reads; without a schema the rows have whatever columns and types JSON shows."""
     # Loaded here because Spark is large, and a plan needs none of it.
     from holdfast.engines.spark.inputs import file_frame, spark_path
 
     options, ddl = dict(files.options), ""
     # Texts are read as texts, and converted where a value that does not fit is named with its column.
-    if files.format == "json":
+    if files.format == "json" and schema is not None:
         ddl = _as_text(schema.fields.values())
     elif files.header:
         ddl = ", ".join(f"{_quote(name)} string" for name in files.header)

@@ -13,8 +13,8 @@ from holdfast.config.push_schema import Schema
 from holdfast.errors import InvalidRequest, Refused
 from holdfast.jobs.push.replacement import PushTarget, visible_segments
 from holdfast.jobs.push.run_records import Scope
-from holdfast.push.segments.build import BuiltSegment
-from holdfast.push.segments.names import summarize_names
+from holdfast.push.segments.build import BuiltSegment, InputFile, file_key
+from holdfast.push.segments.names import number_files, summarize_names
 
 
 class Mode(StrEnum):
@@ -85,6 +85,23 @@ def segments_to_replace(target: PushTarget, job: PushJob, mode: Mode) -> tuple[s
             return _segments_of(target, job.backfill)
 
 
+def files_by_key(job: PushJob, mode: Mode, files: Sequence[str]) -> dict[str, InputFile]:
+    """Every input file with its sequence, by its key; none where segments are not made file by file.
+
+    By default a file is a segment. Where files are to be cut, Spark may do so
+    as it likes if the names of every run are its own; else they have to be
+    the same in the next run, whatever files it adds.
+    """
+    is_cut = job.sizing.rows is not None or job.sizing.bytes is not None
+    if is_cut and mode is not Mode.ADD:
+        return {}
+    through_all = job.naming.numbers_all_files
+    if through_all is None:
+        through_all = mode is not Mode.ADD
+    numbers = number_files(files, through_all_folders=through_all)
+    return {file_key(address): InputFile(address, number) for address, number in numbers.items()}
+
+
 def check_built(job: PushJob, segments: Sequence[BuiltSegment]) -> None:
     """Refuse segments that would hide each other, or rows outside of what the job replaces."""
     twice = [name for name, count in Counter(one.name for one in segments).items() if count > 1]
@@ -92,7 +109,7 @@ def check_built(job: PushJob, segments: Sequence[BuiltSegment]) -> None:
         raise InvalidRequest(
             "several segments get the same name",
             segments=summarize_names(sorted(twice)),
-            hint="let names have a sequence, or push less at once",
+            hint="let names have a sequence; use.global.directory.sequence.id counts through folders",
         )
     part = job.backfill
     if part is None:

@@ -18,7 +18,6 @@ from urllib.parse import quote
 
 from holdfast.config.push import PushTable, name_with_type, parse_table, raw_name
 from holdfast.config.push_schema import Schema, parse_schema
-from holdfast.config.push_support import check_supported, check_supported_schema
 from holdfast.errors import (
     Conflict,
     Fenced,
@@ -39,6 +38,7 @@ from holdfast.jobs.service_client import (
 )
 from holdfast.model.pushes import PUSH_RUN
 from holdfast.model.segment import ColumnRange
+from holdfast.push.ingestion.rules import RowRules, check_config, check_schema, row_rules
 from holdfast.push.segments.build import BuiltSegment
 from holdfast.push.segments.column_ranges import column_descriptions
 from holdfast.push.uploads.archives import BatchSegment, pack_batch, whole_crc
@@ -92,6 +92,8 @@ class PushTarget:
     """The typed name."""
     config: PushTable
     schema: Schema
+    rules: RowRules = field(default_factory=RowRules)
+    """What becomes of rows before they are stored."""
     deep_store: str = ""
     retry: RetryPolicy = field(default_factory=RetryPolicy)
 
@@ -132,8 +134,8 @@ def open_target(url: str, token: str, table: str, retry: RetryPolicy) -> PushTar
     config = retry.until_answered(lambda: client.get(place, type=_TYPE))[_TYPE]
     schema = retry.until_answered(lambda: client.get(f"{place}/schema"))
     # A table of before, or of another controller, may ask for what nobody would do.
-    check_supported(config)
-    check_supported_schema(schema)
+    check_config(config)
+    check_schema(schema)
     facts = retry.until_answered(lambda: client.get(segments_path(name, "preflight"), expectedBytes=0))
     if "deepStore" not in facts:
         raise InvalidRequest("the table may not be written", table=name, hint="ask for the role write")
@@ -142,6 +144,7 @@ def open_target(url: str, token: str, table: str, retry: RetryPolicy) -> PushTar
         table=name,
         config=parse_table(config),
         schema=parse_schema(schema),
+        rules=row_rules(config, schema),
         deep_store=facts["deepStore"],
         retry=retry,
     )

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -38,6 +38,7 @@ from holdfast.jobs.push.plan import (
     PushPlan,
     all_gates,
     check_built,
+    files_by_key,
     mode_of,
     scope_of,
     segments_to_replace,
@@ -67,7 +68,7 @@ from holdfast.jobs.push.run_records import (
 from holdfast.jobs.reports import Announce, GateResult, PushReport
 from holdfast.model.pushes import PUSH_RUN, Push
 from holdfast.push.queries.columns import columns_of
-from holdfast.push.segments.build import SEGMENT_BYTES, BuiltSegment, SegmentRequest
+from holdfast.push.segments.build import SEGMENT_BYTES, BuiltSegment, InputFile, SegmentRequest
 from holdfast.push.segments.names import SegmentNames, segment_names
 from holdfast.push.segments.time_formats import time_format
 from holdfast.storage.open import location_of, open_store
@@ -104,15 +105,16 @@ def run_push_job(
     with stoppable():
         run = _prepare(job, SystemClock(), SystemHost(), announce or (lambda *_: None))
         session = getattr(frame, "sparkSession", spark)
-        with _with_run_record(run), open_input(job, run.target.schema, frame) as push_input:
+        with _with_run_record(run), open_input(job, run.target, frame) as push_input:
             return run.carry_out(push_input, lambda: session or spark_session("holdfast push", master))
 
 
 def plan_push_job(job: PushJob, *, frame: DataFrame | ArrowStream | None = None) -> PushPlan:
     """What the job would do. Nothing is written, built or waited for."""
     run = _prepare(job, SystemClock(), SystemHost(), lambda *_: None)
-    with open_input(job, run.target.schema, frame, holds=False) as push_input:
-        opening = run.opening(run.target, push_input, (run.example,))
+    with open_input(job, run.target, frame, holds=False) as push_input:
+        example = run.example(push_input)
+        opening = run.opening(run.target, push_input, (example,))
         if run.mode is Mode.ADD:
             check_room(run.target, expected_bytes=push_input.size_bytes)
         else:
@@ -123,7 +125,7 @@ def plan_push_job(job: PushJob, *, frame: DataFrame | ArrowStream | None = None)
             source=push_input.source,
             expected_bytes=push_input.size_bytes,
             replaced=opening.segments_from,
-            example=run.example,
+            example=example,
             gates=run.gates,
             deep_store=run.location.uri,
             warnings=job.warnings,
@@ -141,18 +143,16 @@ def _prepare(job: PushJob, clock: Clock, host: Host, announce: Announce) -> _Run
     targets = tuple(open_target(url, job.token, job.table, retry) for url in job.controllers)
     first = targets[0]
     mode = mode_of(job, first.config, first.schema)
-    run_ms = clock.now_ms()
+    run_ms, run = clock.now_ms(), clock.unique()
     # What is built in the deep store is the service's, which is the only one to read it there.
     location = location_of(job.output or first.deep_store, is_private=not job.output)
     return _Run(
         job=job,
         targets=targets,
         mode=mode,
-        record=RunRecord(
-            run=(run := clock.unique()), owner=host.owner(run), started_ms=run_ms, scope=scope_of(job, mode)
-        ),
+        record=RunRecord(run=run, owner=host.owner(run), started_ms=run_ms, scope=scope_of(job, mode)),
         names=segment_names(
-            job.naming, first.config, first.schema, run_ms=None if mode is Mode.ADD else run_ms
+            job.naming, first.config, first.schema, run_ms=None if mode is Mode.ADD else run_ms, run=run
         ),
         location=location,
         store=open_store(location),
@@ -219,9 +219,8 @@ class _Run:
     def gates(self) -> tuple[Mapping[str, Any], ...]:
         return all_gates(self.job, self.target.config)
 
-    @property
-    def example(self) -> str:
-        return self.names.name(0, 0, None)
+    def example(self, push_input: PushInput) -> str:
+        return self.names.name(0, 0, None, next(iter(push_input.files), ""))
 
     def opening(self, target: PushTarget, push_input: PushInput, names: tuple[str, ...]) -> Opening:
         return Opening(
@@ -239,7 +238,7 @@ class _Run:
             if self.mode is Mode.ADD:
                 check_room(target, expected_bytes=push_input.size_bytes)
             else:
-                opening = self.opening(target, push_input, (self.example,))
+                opening = self.opening(target, push_input, (self.example(push_input),))
                 check_start(target, opening, expected_bytes=push_input.size_bytes)
         with self._stage("build"):
             built = self._build(push_input, session)
@@ -322,15 +321,21 @@ class _Run:
         if push_input.rows is not None:
             from holdfast.engines.arrow.segments import build_in_process
 
-            return build_in_process(push_input.rows, self._request(), self.location, columns=self.job.columns)
-        return [] if push_input.frame is None else self._build_on_spark(push_input.frame, session())
+            request = self._request({})
+            return build_in_process(
+                push_input.rows, request, self.location, rules=self.target.rules, columns=self.job.columns
+            )
+        if push_input.frame is None:
+            return []
+        files = files_by_key(self.job, self.mode, push_input.files)
+        return self._build_on_spark(push_input.frame, session(), files)
 
     def _build_on_spark(
-        self, frame: Callable[[SparkSession], DataFrame], spark: SparkSession
+        self, frame: Callable[[SparkSession], DataFrame], spark: SparkSession, files: Mapping[str, InputFile]
     ) -> list[BuiltSegment]:
         # Loaded here because Spark is large, and a plan needs none of it.
         from holdfast.engines.spark.jobs import Jobs, inheriting, task_counts
-        from holdfast.engines.spark.segments import build_on_spark, fit_frame
+        from holdfast.engines.spark.segments import build_on_spark, fit_frame, frame_program
 
         jobs = Jobs()
         progress = self.clock.every_ms(
@@ -339,8 +344,13 @@ class _Run:
         fields = tuple(self.target.schema.fields.values())
         separator = self.job.input.list_separator if isinstance(self.job.input, FileInput) else ";"
         try:
-            rows = fit_frame(frame(spark), fields, columns=self.job.columns, separator=separator)
-            request, tasks = self._request(), self.job.parallelism
+            request, tasks = self._request(files), self.job.parallelism
+            asked: Any = {"columns": self.job.columns, "separator": separator, "by_file": bool(files)}
+            if self.target.rules:
+                rows, program = frame_program(frame(spark), self.target.rules, fields, **asked)
+                request = replace(request, program=program)
+            else:
+                rows = fit_frame(frame(spark), fields, **asked)
             build = inheriting(
                 spark, lambda: build_on_spark(rows, request, self.location, tasks=tasks, jobs=jobs)
             )
@@ -355,7 +365,7 @@ class _Run:
         self.store.delete_all(others)
         return built
 
-    def _request(self) -> SegmentRequest:
+    def _request(self, files: Mapping[str, InputFile]) -> SegmentRequest:
         schema, config = self.target.schema, self.target.config
         defaults = {column.name: column.default for column in columns_of(schema.raw)}
         fields = tuple((one, defaults[one.name]) for one in schema.fields.values())
@@ -367,7 +377,8 @@ class _Run:
             fields=fields,
             time=None if time_field is None else (time_field.name, time_format(time_field)),
             most_rows=self.job.sizing.rows,
-            most_bytes=self.job.sizing.bytes or SEGMENT_BYTES,
+            most_bytes=self.job.sizing.bytes or (None if files else SEGMENT_BYTES),
+            files=files,
         )
 
     def _may_be_empty(self) -> bool:

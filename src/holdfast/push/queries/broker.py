@@ -39,7 +39,7 @@ class Principal(Protocol):
 class BrokerSettings:
     default_limit: int = DEFAULT_LIMIT
     max_rows: int = 100_000
-    """The greatest LIMIT that is accepted."""
+    """The most rows of an answer, whatever LIMIT allows."""
     max_timeout_ms: int = 600_000
     max_answer_bytes: int = 256 << 20
     """What one answer may take in this process."""
@@ -159,7 +159,6 @@ class Broker:
                 statement.sql,
                 tuple((name, snapshot.columns) for name in names if name.lower() == "snapshot"),
                 null_handling=True,
-                max_rows=self._settings.max_rows,
                 default_limit=DEFAULT_LIMIT,
                 deadline_s=deadline_s,
             )
@@ -241,7 +240,7 @@ class Broker:
         for name in names:
             full = name if "." in name or not prefix else prefix + name
             table = self._router.resolve(full)
-            # Whoever may not read a table does not learn whether it exists, not even by waiting.
+            # A user who may not read a table does not learn whether it exists, not even by waiting.
             _check_right(principal, table or full, asked=full)
             if table is None:
                 table = self._router.resolve_fresh(full)
@@ -295,7 +294,6 @@ class Broker:
             statement.sql,
             tuple((name, snapshot.columns) for name, snapshot in snapshots.items()),
             null_handling=statement.options.null_handling,
-            max_rows=self._settings.max_rows,
             default_limit=self._settings.default_limit,
             deadline_s=deadline_s,
         )

@@ -1,4 +1,4 @@
-"""Pinot's SQL as a grammar: how statements are read; `admission` decides later which are allowed.
+"""Pinot's SQL as a grammar, and DuckDB's as it is written; `admission` decides which statements are allowed.
 
 Every function call stays a plain call under its own name, so that one table of
 functions (`functions`) decides what each of them means.
@@ -6,7 +6,7 @@ functions (`functions`) decides what each of them means.
 
 from typing import ClassVar
 
-from sqlglot import Dialect, exp, parser, tokens
+from sqlglot import Dialect, exp, generator, parser, tokens
 from sqlglot.tokenizer_core import TokenType
 
 _TYPES = {
@@ -62,3 +62,29 @@ class Pinot(Dialect):
             if is_type and self._next is not None and self._next.token_type is TokenType.L_PAREN:
                 return self._parse_column()
             return super()._parse_type(parse_interval, fallback_to_identifier)
+
+
+def _write_sort_key(generator: generator.Generator, node: exp.Ordered) -> str:
+    direction = " DESC" if node.args.get("desc") else ""
+    place = "FIRST" if node.args.get("nulls_first") else "LAST"
+    return f"{generator.sql(node, 'this')}{direction} NULLS {place}"
+
+
+def _write_list(generator: generator.Generator, node: exp.Array) -> str:
+    return f"[{generator.expressions(node, flat=True)}]"
+
+
+class Engine(Dialect):
+    """How trees are written for engines: as the standard has it, with the place of nulls always said."""
+
+    class Generator(generator.Generator):
+        TRANSFORMS: ClassVar = {
+            **generator.Generator.TRANSFORMS,
+            exp.Ordered: _write_sort_key,
+            exp.Array: _write_list,
+        }
+
+
+def write(tree: exp.Expr) -> str:
+    """A tree that was built for an engine, as SQL."""
+    return Engine().generate(tree, copy=False, comments=False, normalize_functions=False)

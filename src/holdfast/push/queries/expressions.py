@@ -8,32 +8,36 @@ can use to skip row groups.
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from sqlglot import exp
 
 from holdfast.config.push_schema import DataType
 from holdfast.push.queries import functions, times
 from holdfast.push.queries.columns import Value
+from holdfast.push.queries.dialect import write
 from holdfast.push.queries.failures import QueryError, QueryFailed
 from holdfast.push.queries.functions import Context
 from holdfast.push.queries.scopes import Columns, Output, Scope, syntax_refusal
-from holdfast.push.queries.typed import Typed, as_text, as_timestamp, cast, number, text
+from holdfast.push.queries.typed import Typed, as_text, as_timestamp, cast, leaf, number, text
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    sql: str
+    tree: exp.Expr
+    """What an engine runs; to be written once."""
     outputs: tuple[Output, ...]
 
 
-_COMPARISONS: Mapping[type[exp.Expr], tuple[str, Callable[..., bool]]] = {
-    exp.EQ: ("=", operator.eq),
-    exp.NEQ: ("<>", operator.ne),
-    exp.LT: ("<", operator.lt),
-    exp.LTE: ("<=", operator.le),
-    exp.GT: (">", operator.gt),
-    exp.GTE: (">=", operator.ge),
+_COMPARISONS: Mapping[type[exp.Expr], Callable[..., bool]] = {
+    exp.EQ: operator.eq,
+    exp.NEQ: operator.ne,
+    exp.LT: operator.lt,
+    exp.LTE: operator.le,
+    exp.GT: operator.gt,
+    exp.GTE: operator.ge,
 }
+_NULL = Typed("NULL", None)
 _MIRRORED: Mapping[type[exp.Expr], type[exp.Expr]] = {
     exp.EQ: exp.EQ,
     exp.NEQ: exp.NEQ,
@@ -85,9 +89,8 @@ class Expressions:
                 _ARITHMETIC[kind], self.value(node.this, scope), self.value(node.expression, scope)
             )
         if kind in (exp.And, exp.Or):
-            word = "AND" if kind is exp.And else "OR"
-            sides = [self.value(side, scope).sql for side in _operands(node, kind)]
-            return Typed(f"({f' {word} '.join(sides)})", DataType.BOOLEAN)
+            sides = [self.value(side, scope).node for side in _operands(node, kind)]
+            return _truth(_chain(kind, sides))
         rule = self._RULES.get(kind)
         if rule is None:
             raise syntax_refusal(node)
@@ -100,24 +103,25 @@ class Expressions:
         return Typed("TRUE" if node.this else "FALSE", DataType.BOOLEAN)
 
     def _null(self, _node: exp.Null, _scope: Scope) -> Typed:
-        return Typed("NULL", None)
+        return _NULL
 
     def _column_value(self, node: exp.Column, scope: Scope) -> Typed:
         return self._columns.column(node, scope)[0]
 
     def _paren(self, node: exp.Paren, scope: Scope) -> Typed:
         inner = self.value(node.this, scope)
-        return replace(inner, sql=f"({inner.sql})")
+        return replace(inner, form=exp.Paren(this=inner.node))
 
     def _negative(self, node: exp.Neg, scope: Scope) -> Typed:
         inner = self.value(node.this, scope)
         negated = -inner.literal if isinstance(inner.literal, int | float) else None
         if isinstance(negated, int) and negated == -(2**31):
             return Typed("CAST(-2147483648 AS INTEGER)", DataType.INT, literal=negated)
-        return replace(inner, sql=f"(-{inner.sql})", literal=negated)
+        # As text: a long row of signs is nested deeper than trees can be written.
+        return replace(inner, form=f"(-{inner.sql})", literal=negated)
 
     def _not(self, node: exp.Not, scope: Scope) -> Typed:
-        return Typed(f"(NOT {self.value(node.this, scope).sql})", DataType.BOOLEAN)
+        return _truth(exp.Not(this=self.value(node.this, scope).node))
 
     def _is(self, node: exp.Is, scope: Scope) -> Typed:
         """A column is tested as it is stored: a default in its place would hide what is asked."""
@@ -125,56 +129,63 @@ class Expressions:
             raise syntax_refusal(node)
         found = self._columns.column_in_file(node.this, scope) if isinstance(node.this, exp.Column) else None
         value = found[0] if found is not None else self.value(node.this, scope)
-        return Typed(f"({value.sql} IS {self.value(node.expression, scope).sql})", DataType.BOOLEAN)
+        return _truth(exp.Is(this=value.node, expression=self.value(node.expression, scope).node))
 
     def _between(self, node: exp.Between, scope: Scope) -> Typed:
         value = self.value(node.this, scope)
         low = _fit_to(self.value(node.args["low"], scope), value)
         high = _fit_to(self.value(node.args["high"], scope), value)
-        return Typed(f"({_fit_to(value, low)} BETWEEN {low} AND {high})", DataType.BOOLEAN)
+        return _truth(exp.Between(this=value.node, low=low, high=high))
 
     def _in(self, node: exp.In, scope: Scope) -> Typed:
         value = self.value(node.this, scope)
         query = node.args.get("query")
         if query is not None:
-            return Typed(f"({value.sql} IN ({self._query(query, scope).sql}))", DataType.BOOLEAN)
+            inner = exp.Subquery(this=self._query(query, scope).tree)
+            return _truth(exp.In(this=value.node, query=inner))
         if node.args.get("unnest") or node.args.get("field"):
             raise syntax_refusal(node)
         options = [_fit_to(self.value(one, scope), value) for one in node.expressions]
         if value.is_array:
-            return Typed(f"list_has_any({value.sql}, [{', '.join(options)}])", DataType.BOOLEAN)
-        return Typed(f"({value.sql} IN ({', '.join(options)}))", DataType.BOOLEAN)
+            listed = exp.Array(expressions=options)
+            return Typed(_call("list_has_any", value.node, listed), DataType.BOOLEAN)
+        return _truth(exp.In(this=value.node, expressions=options))
 
     def _like(self, node: exp.Expr, scope: Scope) -> Typed:
-        escape = ""
+        escape: Typed | None = None
         if isinstance(node, exp.Escape):
-            escape, node = f" ESCAPE {self.value(node.expression, scope).sql}", node.this
+            escape, node = self.value(node.expression, scope), node.this
             if not isinstance(node, exp.Like):
                 raise syntax_refusal(node)
         pattern = self.value(node.expression, scope)
-        if not escape and "\\" in str(pattern.literal):
-            escape = " ESCAPE '\\'"
-        value = as_text(self.value(node.this, scope))
-        return Typed(f"({value} LIKE {pattern.sql}{escape})", DataType.BOOLEAN)
+        if escape is None and "\\" in str(pattern.literal):
+            escape = text("\\")
+        value = leaf(as_text(self.value(node.this, scope)))
+        like: exp.Expr = exp.Like(this=value, expression=pattern.node)
+        return _truth(like if escape is None else exp.Escape(this=like, expression=escape.node))
 
     def _concatenation(self, node: exp.DPipe, scope: Scope) -> Typed:
         left, right = self.value(node.this, scope), self.value(node.expression, scope)
-        return Typed(f"({as_text(left)} || {as_text(right)})", DataType.STRING)
+        both = exp.DPipe(this=leaf(as_text(left)), expression=leaf(as_text(right)))
+        return Typed(exp.Paren(this=both), DataType.STRING)
 
     def _case(self, node: exp.Case, scope: Scope) -> Typed:
         base = node.this and self.value(node.this, scope)
-        pieces = ["CASE"]
+        branches: list[exp.If] = []
         chosen: list[Typed] = []
         for branch in node.args["ifs"]:
             condition = self.value(branch.this, scope)
-            when = condition.sql if base is None else f"{base.sql} = {_fit_to(condition, base)}"
+            when = condition.node
+            if base is not None:
+                when = exp.EQ(this=base.node, expression=_fit_to(condition, base))
             chosen.append(self.value(branch.args["true"], scope))
-            pieces.append(f"WHEN {when} THEN {chosen[-1].sql}")
-        if node.args.get("default") is not None:
-            chosen.append(self.value(node.args["default"], scope))
-            pieces.append(f"ELSE {chosen[-1].sql}")
-        kinds = {one.kind for one in chosen if one.sql != "NULL"}
-        return Typed(" ".join((*pieces, "END")), kinds.pop() if len(kinds) == 1 else None)
+            branches.append(exp.If(this=when, true=chosen[-1].node))
+        default = node.args.get("default")
+        if default is not None:
+            chosen.append(self.value(default, scope))
+        kinds = {one.kind for one in chosen if one.form != _NULL.form}
+        case = exp.Case(ifs=branches, default=None if default is None else chosen[-1].node)
+        return Typed(case, kinds.pop() if len(kinds) == 1 else None)
 
     def _cast(self, node: exp.Cast, scope: Scope) -> Typed:
         kind = _KINDS.get(node.to.this)
@@ -205,7 +216,7 @@ class Expressions:
     def _filter(self, node: exp.Filter, scope: Scope, tail: str = "") -> Typed:
         if not isinstance(node.this, exp.Anonymous):
             raise syntax_refusal(node)
-        condition = self.condition(node.expression.this, scope)
+        condition = write(self.condition(node.expression.this, scope))
         return self._function(node.this, scope, f" FILTER (WHERE {condition}){tail}")
 
     def _window(self, node: exp.Window, scope: Scope) -> Typed:
@@ -214,16 +225,13 @@ class Expressions:
             "OVER",
         ):
             raise syntax_refusal(node)
-        pieces: list[str] = []
-        partitions = node.args.get("partition_by") or ()
-        if partitions:
-            pieces.append("PARTITION BY " + ", ".join(self.value(one, scope).sql for one in partitions))
-        order = node.args.get("order")
-        if order is not None:
-            pieces.append("ORDER BY " + ", ".join(self.sort_key(one, scope, {}) for one in order.expressions))
-        if node.args.get("spec") is not None:
-            pieces.append(_frame(node.args["spec"]))
-        tail = f" OVER ({' '.join(pieces)})"
+        order, frame = node.args.get("order"), node.args.get("spec")
+        window = exp.Window(
+            partition_by=[self.value(one, scope).node for one in node.args.get("partition_by") or ()],
+            order=None if order is None else self.order(order, scope, {}),
+            spec=None if frame is None else _frame(frame),
+        )
+        tail = f" {write(window).strip()}"
         if isinstance(node.this, exp.Filter):
             return self._filter(node.this, scope, tail)
         if not isinstance(node.this, exp.Anonymous):
@@ -234,17 +242,17 @@ class Expressions:
         inner = self._query(node, scope)
         if len(inner.outputs) != 1:
             raise QueryFailed(QueryError.QUERY_VALIDATION, "a subquery used as a value has one column")
-        return Typed(f"({inner.sql})", inner.outputs[0].kind)
+        return Typed(exp.Subquery(this=inner.tree), inner.outputs[0].kind)
 
     def _exists(self, node: exp.Exists, scope: Scope) -> Typed:
-        return Typed(f"EXISTS ({self._query(node.this, scope).sql})", DataType.BOOLEAN)
+        return Typed(exp.Exists(this=self._query(node.this, scope).tree), DataType.BOOLEAN)
 
     def _row(self, node: exp.Tuple, scope: Scope) -> Typed:
-        return Typed(f"({', '.join(self.value(one, scope).sql for one in node.expressions)})", None)
+        return Typed(exp.Tuple(expressions=[self.value(one, scope).node for one in node.expressions]), None)
 
     # Filters
 
-    def condition(self, node: exp.Expr, scope: Scope) -> str:
+    def condition(self, node: exp.Expr, scope: Scope) -> exp.Expr:
         """A filter of which only "true" counts, so unknown and false are one.
 
         There a comparison may look at the stored column, which lets the
@@ -252,18 +260,18 @@ class Expressions:
         have answered is added for nulls.
         """
         if isinstance(node, exp.Paren):
-            return f"({self.condition(node.this, scope)})"
+            return exp.Paren(this=self.condition(node.this, scope))
         if isinstance(node, exp.And | exp.Or):
             kind = type(node)
-            word = " AND " if kind is exp.And else " OR "
-            return f"({word.join(self.condition(side, scope) for side in _operands(node, kind))})"
+            sides = [self.condition(side, scope) for side in _operands(node, kind)]
+            return exp.Paren(this=_chain(kind, sides))
         if not self._null_handling:
             plain = self._compare_in_file(node, scope)
             if plain is not None:
                 return plain
-        return self.value(node, scope).sql
+        return self.value(node, scope).node
 
-    def _compare_in_file(self, node: exp.Expr, scope: Scope) -> str | None:
+    def _compare_in_file(self, node: exp.Expr, scope: Scope) -> exp.Expr | None:
         """The comparison of a stored column with literals, or None if it is something else."""
         kind = type(node)
         if kind in _COMPARISONS:
@@ -286,34 +294,43 @@ class Expressions:
             return None
         fitted = [_fit_to(value, stored) for value in values]
         if kind is exp.In:
-            sql = f"{stored.sql} IN ({', '.join(fitted)})"
+            compared: exp.Expr = exp.In(this=stored.node, expressions=fitted)
         elif kind is exp.Between:
-            sql = f"{stored.sql} BETWEEN {fitted[0]} AND {fitted[1]}"
+            compared = exp.Between(this=stored.node, low=fitted[0], high=fitted[1])
         else:
-            sql = f"{stored.sql} {_COMPARISONS[kind][0]} {fitted[0]}"
-        return f"({sql} OR {stored.sql} IS NULL)" if holds else f"({sql})"
+            compared = kind(this=stored.node, expression=fitted[0])
+        if holds:
+            is_null = exp.Is(this=stored.node, expression=exp.Null())
+            compared = exp.Or(this=compared, expression=is_null)
+        return exp.Paren(this=compared)
 
     def _comparison(self, node: exp.Expr, scope: Scope) -> Typed:
-        sign = _COMPARISONS[type(node)][0]
         left, right = self.value(node.this, scope), self.value(node.expression, scope)
-        if left.is_array != right.is_array and sign in ("=", "<>"):
+        if left.is_array != right.is_array and isinstance(node, exp.EQ | exp.NEQ):
             array, element = (left, right) if left.is_array else (right, left)
-            sql = f"list_contains({array.sql}, {_fit_to(element, array)})"
-            return Typed(sql if sign == "=" else f"(NOT {sql})", DataType.BOOLEAN)
-        return Typed(f"({_fit_to(left, right)} {sign} {_fit_to(right, left)})", DataType.BOOLEAN)
+            contains = _call("list_contains", array.node, _fit_to(element, array))
+            if isinstance(node, exp.EQ):
+                return Typed(contains, DataType.BOOLEAN)
+            return _truth(exp.Not(this=contains))
+        return _truth(type(node)(this=_fit_to(left, right), expression=_fit_to(right, left)))
 
-    def sort_key(self, node: exp.Expr, scope: Scope, names: Mapping[str, Typed]) -> str:
+    def order(self, node: exp.Order, scope: Scope, names: Mapping[str, Typed]) -> exp.Order:
+        """ORDER BY, where `names` may be used beside the columns."""
+        return exp.Order(expressions=[self._sort_key(one, scope, names) for one in node.expressions])
+
+    def _sort_key(self, node: exp.Expr, scope: Scope, names: Mapping[str, Typed]) -> exp.Ordered:
         if not isinstance(node, exp.Ordered):
             raise syntax_refusal(node)
         key = node.this
         if isinstance(key, exp.Column) and not key.table and key.name.lower() in names:
-            sql = names[key.name.lower()].sql
+            value = names[key.name.lower()].node
         elif is_ordinal(key):
-            sql = key.name
+            value = exp.Literal.number(key.name)
         else:
-            sql = self.value(key, scope).sql
-        direction = " DESC" if node.args.get("desc") else ""
-        return f"{sql}{direction} NULLS {'FIRST' if node.args.get('nulls_first') else 'LAST'}"
+            value = self.value(key, scope).node
+        return exp.Ordered(
+            this=value, desc=bool(node.args.get("desc")), nulls_first=bool(node.args.get("nulls_first"))
+        )
 
     _RULES: Mapping[type[exp.Expr], Callable[..., Typed]] = {
         exp.Literal: _literal,
@@ -341,17 +358,28 @@ class Expressions:
     }
 
 
-def _fit_to(value: Typed, other: Typed | str) -> str:
+def _fit_to(value: Typed, other: Typed) -> exp.Expr:
     """The value in the type in which it can be compared with the other."""
-    if isinstance(other, str):
-        return value.sql
     if other.kind is DataType.TIMESTAMP and (value.is_number or value.is_text):
-        return as_timestamp(value)
+        return leaf(as_timestamp(value))
     if other.is_text and value.is_number:
-        return as_text(value)
+        return leaf(as_text(value))
     if other.kind is DataType.BYTES and isinstance(value.literal, str):
-        return f"from_hex({value.sql})"
-    return value.sql
+        return _call("from_hex", value.node)
+    return value.node
+
+
+def _truth(node: exp.Expr) -> Typed:
+    """A comparison or a connection, in brackets."""
+    return Typed(exp.Paren(this=node), DataType.BOOLEAN)
+
+
+def _call(name: str, *arguments: exp.Expr) -> exp.Anonymous:
+    return exp.Anonymous(this=name, expressions=list(arguments))
+
+
+def _chain(kind: type[exp.Expr], operands: Sequence[exp.Expr]) -> exp.Expr:
+    return reduce(lambda left, right: kind(this=left, expression=right), operands)
 
 
 _COMPARABLE = {
@@ -377,7 +405,7 @@ def _holds_for_default(
         return default in literals
     if operation is exp.Between:
         return bool(literals[0] <= default <= literals[1])  # type: ignore[operator]
-    return _COMPARISONS[operation][1](default, literals[0])
+    return _COMPARISONS[operation](default, literals[0])
 
 
 def _operands(node: exp.Expr, kind: type[exp.Expr]) -> list[exp.Expr]:
@@ -393,24 +421,24 @@ def _operands(node: exp.Expr, kind: type[exp.Expr]) -> list[exp.Expr]:
     return operands
 
 
-def _frame(spec: exp.WindowSpec) -> str:
+def _frame(spec: exp.WindowSpec) -> exp.WindowSpec:
     """ROWS or RANGE BETWEEN."""
     kind = str(spec.args.get("kind") or "ROWS").upper()
     if kind not in ("ROWS", "RANGE") or spec.args.get("exclude"):
         raise syntax_refusal(spec)
-    start = _bound(spec.args.get("start"), spec.args.get("start_side"), spec)
-    end = _bound(spec.args.get("end") or "CURRENT ROW", spec.args.get("end_side"), spec)
-    return f"{kind} BETWEEN {start} AND {end}"
+    start, start_side = _bound(spec.args.get("start"), spec.args.get("start_side"), spec)
+    end, end_side = _bound(spec.args.get("end") or "CURRENT ROW", spec.args.get("end_side"), spec)
+    return exp.WindowSpec(kind=kind, start=start, start_side=start_side, end=end, end_side=end_side)
 
 
-def _bound(value: object, side: object, spec: exp.WindowSpec) -> str:
+def _bound(value: object, side: object, spec: exp.WindowSpec) -> tuple[exp.Expr | str, str | None]:
     words = str(side or "").upper()
     if isinstance(value, exp.Expr):
-        return f"{whole(value)} {'FOLLOWING' if words == 'FOLLOWING' else 'PRECEDING'}"
+        return exp.Literal.number(whole(value)), "FOLLOWING" if words == "FOLLOWING" else "PRECEDING"
     if str(value).upper() == "CURRENT ROW":
-        return "CURRENT ROW"
+        return "CURRENT ROW", None
     if str(value).upper() == "UNBOUNDED" and words in ("PRECEDING", "FOLLOWING"):
-        return f"UNBOUNDED {words}"
+        return "UNBOUNDED", words
     raise syntax_refusal(spec)
 
 

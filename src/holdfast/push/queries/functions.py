@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from holdfast.config.push_schema import DataType
-from holdfast.push.queries import times
+from holdfast.push.queries import points, times
 from holdfast.push.queries.failures import QueryError, QueryFailed
 from holdfast.push.queries.typed import Typed, as_double, as_long, as_text, as_timestamp, cast
 
@@ -49,6 +49,11 @@ def is_known(name: str) -> bool:
     return canonical(name) in _FUNCTIONS or _PERCENTILE_NAME.fullmatch(canonical(name)) is not None
 
 
+def is_aggregate(name: str) -> bool:
+    function = _FUNCTIONS.get(canonical(name))
+    return function is None or function.is_aggregate
+
+
 def apply(name: str, arguments: Arguments, context: Context) -> Typed:
     """The call in DuckDB's SQL."""
     key = canonical(name)
@@ -58,7 +63,8 @@ def apply(name: str, arguments: Arguments, context: Context) -> Typed:
         if match is None:
             raise QueryFailed(QueryError.SQL_PARSING, "this function is not supported", found=name[:80])
         percent = Typed(match[2], DataType.INT, literal=int(match[2]))
-        function, arguments = Function(_percentile, 2, 2, True), (*arguments, percent)
+        rule = _percentile_estimate if match[1] == "est" else _percentile
+        function, arguments = Function(rule, 2, 2, True), (*arguments, percent)
     if not function.least <= len(arguments) <= function.most:
         raise QueryFailed(
             QueryError.QUERY_VALIDATION,
@@ -160,12 +166,21 @@ def _percentile(arguments: Arguments, context: Context) -> Typed:
     The two differ only where n * p is whole, and an offset that is smaller
     than any other fraction puts DuckDB on Pinot's side of it.
     """
-    percent = arguments[1].literal
+    value = _call("quantile_disc", f"{as_double(arguments[0])}, {_fraction(arguments[1])!r}", context)
+    return Typed(_or_when_empty(value, _LOWEST, context), DataType.DOUBLE)
+
+
+def _fraction(value: Typed) -> float:
+    percent = value.literal
     if not isinstance(percent, int | float) or not 0 <= percent <= 100:
         raise QueryFailed(QueryError.QUERY_VALIDATION, "the percentile is not a number from 0 to 100")
-    fraction = min(1.0, percent / 100 + 1e-12)
-    value = _call("quantile_disc", f"{as_double(arguments[0])}, {fraction!r}", context)
-    return Typed(_or_when_empty(value, _LOWEST, context), DataType.DOUBLE)
+    return min(1.0, percent / 100 + 1e-12)
+
+
+def _percentile_estimate(arguments: Arguments, context: Context) -> Typed:
+    """PERCENTILEEST answers a whole number, the exact one here."""
+    value = _call("quantile_disc", f"{as_long(arguments[0])}, {_fraction(arguments[1])!r}", context)
+    return Typed(_or_when_empty(value, "CAST(-9223372036854775808 AS BIGINT)", context), DataType.LONG)
 
 
 def _boolean_aggregate(name: str) -> Rule:
@@ -258,6 +273,18 @@ def _with_places(name: str) -> Rule:
         return Typed(f"(trunc({as_double(arguments[0])} * {scale}) / {scale})", DataType.DOUBLE)
 
     return rule
+
+
+def _round_decimal(arguments: Arguments, context: Context) -> Typed:
+    """The number as it is written, rounded half up: 2.675 to 2.68, though the double lies below it."""
+    places = arguments[1].literal if len(arguments) > 1 else 0
+    if not isinstance(places, int):
+        return _with_places("round")(arguments, context)
+    double = as_double(arguments[0])
+    written = f"TRY_CAST(CAST({double} AS VARCHAR) AS DECIMAL(38, 15))"
+    rounded = f"CAST(round({written}, {places}) AS DOUBLE)"
+    # What is too large for that has no such digits.
+    return Typed(f"COALESCE({rounded}, round({double}, {places}))", DataType.DOUBLE)
 
 
 def _same_kind(name: str) -> Rule:
@@ -415,7 +442,7 @@ _FUNCTIONS: Mapping[str, Function] = {
     "distinctsum": _aggregate(_distinct_double("SUM", "0e0")),
     "distinctavg": _aggregate(_distinct_double("AVG", _LOWEST)),
     "percentile": _aggregate(_percentile, 2, 2),
-    "percentileest": _aggregate(_percentile, 2, 2),
+    "percentileest": _aggregate(_percentile_estimate, 2, 2),
     "percentiletdigest": _aggregate(_percentile, 2, 2),
     "percentilekll": _aggregate(_percentile, 2, 2),
     "percentilesmarttdigest": _aggregate(_percentile, 2, 2),
@@ -444,7 +471,7 @@ _FUNCTIONS: Mapping[str, Function] = {
     "power": Function(_double("power"), 2, 2),
     "pow": Function(_double("power"), 2, 2),
     "round": Function(_round, 1, 2),
-    "rounddecimal": Function(_with_places("round"), 1, 2),
+    "rounddecimal": Function(_round_decimal, 1, 2),
     "truncate": Function(_with_places("trunc"), 1, 2),
     "mod": Function(_operator("%"), 2, 2),
     "add": Function(_operator("+"), 2, 2),
@@ -504,6 +531,9 @@ _FUNCTIONS: Mapping[str, Function] = {
     "datediff": Function(_plain(times.difference), 3, 3),
     "totimestamp": Function(lambda arguments, _: Typed(as_timestamp(arguments[0]), DataType.TIMESTAMP), 1, 1),
     "fromtimestamp": Function(lambda arguments, _: Typed(as_long(arguments[0]), DataType.LONG), 1, 1),
+    "stpoint": Function(_plain(points.point), 2, 3),
+    "tosphericalgeography": Function(_plain(points.to_geography), 1, 1),
+    "togeometry": Function(_plain(points.to_geometry), 1, 1),
     **{name: Function(_plain(rule), 1, 1) for name, rule in times.EPOCH_RULES.items()},
     **{name: Function(_plain(rule), 2, 2) for name, rule in times.BUCKET_RULES.items()},
     **{name: Function(_plain(rule), 1, 2) for name, rule in times.PART_RULES.items()},

@@ -54,7 +54,6 @@ class Translate(msgspec.Struct, frozen=True, tag=True):
     sql: str
     tables: tuple[tuple[str, tuple[SentColumn, ...]], ...]
     null_handling: bool
-    max_rows: int
     default_limit: int
 
 
@@ -170,12 +169,11 @@ def _read(task: Task) -> Reading:
     match task:
         case Admit(sql):
             return Reading(tables=admit(sql).tables)
-        case Translate(sql, tables, null_handling, max_rows, default_limit):
+        case Translate(sql, tables, null_handling, default_limit):
             found = translate(
                 admit(sql).tree,
                 {name: tuple(map(_receive_column, columns)) for name, columns in tables},
                 null_handling=null_handling,
-                max_rows=max_rows,
                 default_limit=default_limit,
             )
             return Reading(translation=_send_translation(found))

@@ -66,12 +66,11 @@ class StatementReaders:
         tables: Tables,
         *,
         null_handling: bool,
-        max_rows: int,
         default_limit: int,
         deadline_s: float,
     ) -> Translation:
         """What an engine runs for a statement; `tables` holds the columns by the names that it uses."""
-        task = Translate(sql, send_tables(tables), null_handling, max_rows, default_limit)
+        task = Translate(sql, send_tables(tables), null_handling, default_limit)
         found = self._read(task, task, deadline_s).translation
         assert found is not None
         return receive_translation(found, tables)

@@ -13,7 +13,7 @@ from holdfast.config.push_schema import DataType
 from holdfast.push.queries.admission import full_name
 from holdfast.push.queries.columns import FILLED, SEGMENT_NAME, Column, Value
 from holdfast.push.queries.failures import QueryError, QueryFailed
-from holdfast.push.queries.typed import Typed, quote
+from holdfast.push.queries.typed import Typed, identifier, table_alias
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +90,13 @@ class Columns:
             for table, name in self._names.items()
         )
 
-    def table(self, node: exp.Table, scope: Scope) -> tuple[str, Source]:
+    def table(self, node: exp.Table, scope: Scope) -> tuple[exp.Table, Source]:
         alias = node.alias or node.name
         if node.alias_column_names:
             raise syntax_refusal(node)
         named = None if node.db else scope.named.get(node.name.lower())
         if named is not None:
-            return f"{quote(named.alias)} AS {quote(alias)}", replace(named, alias=alias)
+            return _relation(named.alias, alias), replace(named, alias=alias)
         table = full_name(node)
         if table not in self._tables:
             raise QueryFailed(QueryError.TABLE_DOES_NOT_EXIST, "there is no such table", table=table)
@@ -104,7 +104,7 @@ class Columns:
         self._used.setdefault(view, {})
         self._filled.setdefault(view, {})
         columns = {column.name: column for column in self._tables[table]}
-        return f"{quote(view)} AS {quote(alias)}", Source(alias, columns, view)
+        return _relation(view, alias), Source(alias, columns, view)
 
     def column(self, node: exp.Column, scope: Scope) -> tuple[Typed, str]:
         """The value and the schema's spelling of the name."""
@@ -126,18 +126,17 @@ class Columns:
         column = source.columns[name]
         assert isinstance(column, Column)
         self.use(source, column)
-        plain = Typed(f"{quote(source.alias)}.{quote(name)}", column.kind, column.is_array)
-        return plain, column.default
+        return Typed(_column(source, name), column.kind, column.is_array), column.default
 
     def reference(self, source: Source, name: str) -> Typed:
         """A column of a source as queries see it."""
         if name == SEGMENT_NAME:
             assert source.view is not None
             self._segment_names.add(source.view)
-            return Typed(f"{quote(source.alias)}.{quote(SEGMENT_NAME)}", DataType.STRING)
+            return Typed(_column(source, SEGMENT_NAME), DataType.STRING)
         column = source.find(name)
         assert column is not None
-        plain = f"{quote(source.alias)}.{quote(column.name)}"
+        plain = _column(source, column.name)
         if not isinstance(column, Column):
             return Typed(plain, column.kind, column.is_array)
         if self._null_handling or column.is_required:
@@ -147,11 +146,19 @@ class Columns:
         # plain dictionary column several times faster than by an expression.
         assert source.view is not None
         self._filled[source.view][column.name] = column
-        return Typed(f"{quote(source.alias)}.{quote(FILLED + column.name)}", column.kind, column.is_array)
+        return Typed(_column(source, FILLED + column.name), column.kind, column.is_array)
 
     def use(self, source: Source, column: Column) -> None:
         assert source.view is not None
         self._used[source.view][column.name] = column
+
+
+def _column(source: Source, name: str) -> exp.Column:
+    return exp.Column(this=identifier(name), table=identifier(source.alias))
+
+
+def _relation(name: str, alias: str) -> exp.Table:
+    return exp.Table(this=identifier(name), alias=table_alias(alias))
 
 
 def _resolve(node: exp.Column, scope: Scope) -> tuple[Source, str] | None:

@@ -63,17 +63,36 @@ def date_trunc(arguments: Arguments) -> Typed:
 
 def to_date_time(arguments: Arguments) -> Typed:
     """TODATETIME(millis, pattern, zone)."""
-    pattern = text_literal(strftime_pattern(_word(arguments[1], "pattern")))
+    pattern = strftime_pattern(_word(arguments[1], "pattern"))
     moment = as_timestamp(arguments[0])
-    if len(arguments) > 2 and _zone(arguments[2]) != "UTC":
-        moment = f"timezone('{_zone(arguments[2])}', CAST({moment} AS TIMESTAMPTZ))"
-    return Typed(f"strftime({moment}, {pattern})", DataType.STRING)
+    zone = _zone(arguments[2]) if len(arguments) > 2 else "UTC"
+    if zone == "UTC":
+        pattern = pattern.replace(_OFFSET, "+0000").replace(_ZONE_NAME, "UTC")
+        return Typed(f"strftime({moment}, {text_literal(pattern)})", DataType.STRING)
+    if _ZONE_NAME in pattern:
+        raise QueryFailed(
+            QueryError.QUERY_VALIDATION, "the short name of a time zone is not known", zone=zone, hint="use Z"
+        )
+    local = f"timezone('{zone}', CAST({moment} AS TIMESTAMPTZ))"
+    pieces = (
+        f"strftime({local}, {text_literal(piece)})" if piece else "''" for piece in pattern.split(_OFFSET)
+    )
+    minutes = f"CAST(round((epoch_ms({local}) - epoch_ms({moment})) / 60000) AS BIGINT)"
+    offset = (
+        f"(CASE WHEN {minutes} < 0 THEN '-' ELSE '+' END || "
+        f"lpad(CAST(abs({minutes}) // 60 * 100 + abs({minutes}) % 60 AS VARCHAR), 4, '0'))"
+    )
+    return Typed(f"({f' || {offset} || '.join(pieces)})", DataType.STRING)
 
 
 def from_date_time(arguments: Arguments) -> Typed:
     """FROMDATETIME(text, pattern, zone, default)."""
-    pattern = text_literal(strftime_pattern(_word(arguments[1], "pattern")))
+    written = strftime_pattern(_word(arguments[1], "pattern")).replace(_ZONE_NAME, "UTC")
+    pattern = text_literal(written.replace(_OFFSET, "%z"))
     moment = f"strptime({as_text(arguments[0])}, {pattern})"
+    if _OFFSET in written:
+        # The text says itself which moment it is.
+        return Typed(f"epoch_ms({moment})", DataType.LONG)
     if len(arguments) > 2 and _zone(arguments[2]) != "UTC":
         moment = f"timezone('{_zone(arguments[2])}', {moment})"
     return Typed(f"epoch_ms({moment})", DataType.LONG)
@@ -186,11 +205,13 @@ BUCKET_RULES = {
     **{f"fromepoch{unit.lower()}bucket": _from_bucket(size) for unit, size in _EPOCH_UNITS.items()},
 }
 
+_OFFSET, _ZONE_NAME = "\x01", "\x02"
+"""What stands in a pattern for the offset of its zone, and for its name; no text of a pattern has them."""
 _LETTERS: Mapping[str, str] = {
     "yyyy": "%Y", "YYYY": "%Y", "y": "%Y", "yy": "%y", "M": "%-m", "MM": "%m", "MMM": "%b", "MMMM": "%B",
     "d": "%-d", "dd": "%d", "D": "%-j", "DDD": "%j", "H": "%-H", "HH": "%H", "h": "%-I", "hh": "%I",
     "m": "%-M", "mm": "%M", "s": "%-S", "ss": "%S", "SSS": "%g", "a": "%p", "E": "%a", "EEE": "%a",
-    "EEEE": "%A", "Z": "+0000", "z": "UTC", "xxxx": "%G", "ww": "%V", "e": "%u",
+    "EEEE": "%A", "Z": _OFFSET, "z": _ZONE_NAME, "xxxx": "%G", "ww": "%V", "e": "%u",
 }  # fmt: skip
 _PATTERN_PIECE = re.compile(r"'((?:[^']++|'')*+)'|([A-Za-z])\2*|[^A-Za-z']")
 

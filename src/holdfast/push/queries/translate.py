@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from holdfast.push.queries.columns import Column
+from holdfast.push.queries.dialect import write
 from holdfast.push.queries.expressions import Expressions, Query, is_ordinal, whole
 from holdfast.push.queries.failures import QueryError, QueryFailed
 from holdfast.push.queries.functions import canonical
@@ -25,7 +26,7 @@ from holdfast.push.queries.scopes import (
     syntax_refusal,
     unknown_column,
 )
-from holdfast.push.queries.typed import Typed, quote
+from holdfast.push.queries.typed import Typed, identifier, leaf, table_alias
 
 DEFAULT_LIMIT = 10
 
@@ -64,29 +65,18 @@ def translate(
     tables: Mapping[str, Sequence[Column]],
     *,
     null_handling: bool,
-    max_rows: int,
     default_limit: int = DEFAULT_LIMIT,
 ) -> Translation:
     """DuckDB's statement for a tree. `tables` holds the columns by the name that the tree uses."""
     work = _Translator(tables, null_handling=null_handling)
     limit = _limit(tree) or default_limit
-    if limit > max_rows:
-        raise QueryFailed(
-            QueryError.QUERY_VALIDATION,
-            "the limit exceeds what this broker returns",
-            limit=limit,
-            most=max_rows,
-        )
     query = work.query(tree, Scope())
-    bounded = query.sql if _has_limit(tree) else f"{query.sql} LIMIT {default_limit}"
-    return Translation(sql=bounded, outputs=query.outputs, views=work.views, limit=limit)
-
-
-_SET_OPERATIONS: Mapping[type[exp.Expr], str] = {
-    exp.Union: "UNION",
-    exp.Intersect: "INTERSECT",
-    exp.Except: "EXCEPT",
-}
+    bounded = query.tree
+    if tree.args.get("limit") is None:
+        # Brackets keep a limit that stands inside them.
+        bounded = exp.Subquery(this=bounded) if bounded.args.get("limit") else bounded
+        bounded.set("limit", _bound(default_limit))
+    return Translation(sql=write(bounded), outputs=query.outputs, views=work.views, limit=limit)
 
 
 class _Translator:
@@ -102,109 +92,128 @@ class _Translator:
         return self._columns.views
 
     def query(self, node: exp.Expr, scope: Scope) -> Query:
-        scope, prefix = self._with(node, scope)
+        scope, named = self._with(node, scope)
         if isinstance(node, exp.Subquery):
             inner = self.query(node.this, scope)
-            tail = self._tail(node, replace(scope, sources=(subquery_source("", inner.outputs),)), {})
-            return Query(f"{prefix}({inner.sql}){tail}", inner.outputs) if prefix or tail else inner
+            tail = self._tail(node, replace(scope, sources=()), _by_name(inner.outputs))
+            if named is None and not tail:
+                return inner
+            return Query(exp.Subquery(this=inner.tree, with_=named, **tail), inner.outputs)
         if isinstance(node, exp.SetOperation):
-            return self._set_operation(node, scope, prefix)
+            return self._set_operation(node, scope, named)
         if isinstance(node, exp.Select):
-            return self._select(node, scope, prefix)
+            return self._select(node, scope, named)
         raise syntax_refusal(node)
 
-    def _with(self, node: exp.Expr, scope: Scope) -> tuple[Scope, str]:
+    def _with(self, node: exp.Expr, scope: Scope) -> tuple[Scope, exp.With | None]:
         clause = node.args.get("with_")
         if clause is None:
-            return scope, ""
+            return scope, None
         named = dict(scope.named)
-        pieces: list[str] = []
+        tables: list[exp.CTE] = []
         for cte in clause.expressions:
             inner = self.query(cte.this, replace(scope, named=named))
             outputs = rename_outputs(inner.outputs, [column.name for column in cte.args["alias"].columns])
             # The number keeps it apart from views and from another one of the same name.
             internal = f"cte{len(named)}_{cte.alias}"
-            listed = ", ".join(quote(output.name) for output in outputs)
-            pieces.append(f"{quote(internal)}({listed}) AS ({inner.sql})")
+            alias = table_alias(internal, (output.name for output in outputs))
+            tables.append(exp.CTE(this=inner.tree, alias=alias))
             named[cte.alias.lower()] = subquery_source(internal, outputs)
-        return replace(scope, named=named), f"WITH {', '.join(pieces)} "
+        return replace(scope, named=named), exp.With(expressions=tables)
 
-    def _set_operation(self, node: exp.SetOperation, scope: Scope, prefix: str) -> Query:
+    def _set_operation(self, node: exp.SetOperation, scope: Scope, named: exp.With | None) -> Query:
         for part, value in node.args.items():
             if value and part not in ("with_", "this", "expression", "distinct", "order", "limit", "offset"):
                 raise syntax_refusal(node)
         left, right = self.query(node.this, scope), self.query(node.expression, scope)
         if len(left.outputs) != len(right.outputs):
             raise QueryFailed(QueryError.QUERY_VALIDATION, "the two sides have different numbers of columns")
-        word = _SET_OPERATIONS[type(node)] + ("" if node.args.get("distinct", True) else " ALL")
         outputs = tuple(
             first if first.kind is second.kind else replace(first, kind=None)
             for first, second in zip(left.outputs, right.outputs, strict=True)
         )
-        names = {output.name.lower(): Typed(quote(output.name), output.kind) for output in outputs}
-        tail = self._tail(node, replace(scope, sources=()), names)
-        return Query(f"{prefix}({left.sql}) {word} ({right.sql}){tail}", outputs)
+        both = type(node)(
+            with_=named,
+            # As text: a long row of unions is nested deeper than trees can be written.
+            this=exp.Subquery(this=leaf(write(left.tree))),
+            expression=exp.Subquery(this=right.tree),
+            distinct=node.args.get("distinct", True),
+            **self._tail(node, replace(scope, sources=()), _by_name(outputs)),
+        )
+        return Query(both, outputs)
 
-    def _select(self, node: exp.Select, scope: Scope, prefix: str) -> Query:
-        from_text, sources = self._from(node, scope)
+    def _select(self, node: exp.Select, scope: Scope, named: exp.With | None) -> Query:
+        relations, sources = self._from(node, scope)
         inside = Scope(sources, scope.named, outer=scope if scope.sources else scope.outer)
         listed = [item for one in node.expressions for item in self._items(one, inside)]
         if not listed:
             raise QueryFailed(QueryError.SQL_PARSING, "the SELECT list is empty")
         outputs = tuple(Output(name, value.kind, value.is_array) for name, value, _ in listed)
-        aliases = {name.lower(): value for name, value, is_alias in listed if is_alias}
+        aliased = replace(
+            inside, aliases={name.lower(): value for name, value, is_alias in listed if is_alias}
+        )
+        select = exp.Select(
+            with_=named,
+            distinct=self._distinct(node),
+            expressions=[exp.Alias(this=value.node, alias=identifier(name)) for name, value, _ in listed],
+            **relations,
+            where=self._where(node, inside),
+            group=self._group(node, aliased),
+            having=self._having(node, aliased),
+            **self._tail(node, aliased, _by_name(outputs)),
+        )
+        return Query(select, outputs)
+
+    def _distinct(self, node: exp.Select) -> exp.Distinct | None:
         distinct = node.args.get("distinct")
-        if distinct is not None and distinct.args.get("on"):
+        if distinct is None:
+            return None
+        if distinct.args.get("on"):
             raise syntax_refusal(distinct)
-        pieces = [
-            f"{prefix}SELECT {'DISTINCT ' if distinct else ''}"
-            + ", ".join(f"{value.sql} AS {quote(name)}" for name, value, _ in listed)
-        ]
-        if from_text:
-            pieces.append(f"FROM {from_text}")
+        return exp.Distinct()
+
+    def _where(self, node: exp.Select, scope: Scope) -> exp.Where | None:
         where = node.args.get("where")
-        if where is not None:
-            pieces.append(f"WHERE {self._values.condition(where.this, inside)}")
-        aliased = replace(inside, aliases=aliases)
-        group = node.args.get("group")
-        if group is not None:
-            pieces.append(f"GROUP BY {self._group(group, aliased)}")
+        return None if where is None else exp.Where(this=self._values.condition(where.this, scope))
+
+    def _having(self, node: exp.Select, scope: Scope) -> exp.Having | None:
         having = node.args.get("having")
-        if having is not None:
-            pieces.append(f"HAVING {self._values.value(having.this, aliased).sql}")
-        names = {name.lower(): Typed(quote(name), value.kind) for name, value, _ in listed}
-        return Query(" ".join(pieces) + self._tail(node, aliased, names), outputs)
+        return None if having is None else exp.Having(this=self._values.value(having.this, scope).node)
 
-    def _tail(self, node: exp.Expr, scope: Scope, names: Mapping[str, Typed]) -> str:
-        """ORDER BY, LIMIT and OFFSET."""
-        pieces: list[str] = []
-        order = node.args.get("order")
-        if order is not None:
-            pieces.append(
-                " ORDER BY "
-                + ", ".join(self._values.sort_key(one, scope, names) for one in order.expressions)
-            )
-        limit = _limit(node)
-        if limit is not None:
-            pieces.append(f" LIMIT {limit}")
-        offset = node.args.get("offset")
-        if offset is not None:
-            pieces.append(f" OFFSET {whole(offset.expression)}")
-        return "".join(pieces)
-
-    def _group(self, group: exp.Group, scope: Scope) -> str:
+    def _group(self, node: exp.Select, scope: Scope) -> exp.Group | None:
+        group = node.args.get("group")
+        if group is None:
+            return None
         if any(value for part, value in group.args.items() if part != "expressions"):
             raise syntax_refusal(group)
-        return ", ".join(
-            key.name if is_ordinal(key) else self._values.value(key, scope).sql for key in group.expressions
+        return exp.Group(
+            expressions=[
+                exp.Literal.number(key.name) if is_ordinal(key) else self._values.value(key, scope).node
+                for key in group.expressions
+            ]
         )
 
-    def _from(self, node: exp.Select, scope: Scope) -> tuple[str, tuple[Source, ...]]:
+    def _tail(self, node: exp.Expr, scope: Scope, names: Mapping[str, Typed]) -> dict[str, exp.Expr]:
+        """ORDER BY, LIMIT and OFFSET."""
+        tail: dict[str, exp.Expr] = {}
+        order = node.args.get("order")
+        if order is not None:
+            tail["order"] = self._values.order(order, scope, names)
+        limit = _limit(node)
+        if limit is not None:
+            tail["limit"] = _bound(limit)
+        offset = node.args.get("offset")
+        if offset is not None:
+            tail["offset"] = exp.Offset(expression=exp.Literal.number(whole(offset.expression)))
+        return tail
+
+    def _from(self, node: exp.Select, scope: Scope) -> tuple[dict[str, object], tuple[Source, ...]]:
+        """FROM and the joins, and what they offer."""
         clause = node.args.get("from_")
         if clause is None:
-            return "", ()
-        sql, first = self._relation(clause.this, scope)
-        sources = [first]
+            return {}, ()
+        relation, first = self._relation(clause.this, scope)
+        sources, joins = [first], []
         for join in node.args.get("joins") or ():
             joined, source = self._relation(join.this, scope)
             if any(source.alias.lower() == other.alias.lower() for other in sources):
@@ -214,22 +223,21 @@ class _Translator:
                     alias=source.alias,
                 )
             sources.append(source)
-            sql += self._join(join, joined, Scope(tuple(sources), scope.named, scope.outer))
-        return sql, tuple(sources)
+            joins.append(self._join(join, joined, Scope(tuple(sources), scope.named, scope.outer)))
+        return {"from_": exp.From(this=relation), "joins": joins}, tuple(sources)
 
-    def _join(self, join: exp.Join, joined: str, scope: Scope) -> str:
+    def _join(self, join: exp.Join, joined: exp.Expr, scope: Scope) -> exp.Join:
         side, kind = str(join.side or "").upper(), str(join.kind or "").upper()
         using, on = join.args.get("using"), join.args.get("on")
         if on is None and not using:
             if side or kind not in ("", "CROSS"):
                 raise QueryFailed(QueryError.QUERY_VALIDATION, "the join has no condition")
-            return f" CROSS JOIN {joined}"
-        word = f"{side} JOIN" if side else "JOIN"
+            return exp.Join(this=joined, kind="CROSS")
         if using:
-            listed = ", ".join(quote(self._using_column(one.name, scope)) for one in using)
-            return f" {word} {joined} USING ({listed})"
+            names = [identifier(self._using_column(one.name, scope)) for one in using]
+            return exp.Join(this=joined, side=side, using=names)
         assert on is not None
-        return f" {word} {joined} ON {self._values.value(on, scope).sql}"
+        return exp.Join(this=joined, side=side, on=self._values.value(on, scope).node)
 
     def _using_column(self, name: str, scope: Scope) -> str:
         """The column of USING; both sides must have it, and the view must show it."""
@@ -243,7 +251,7 @@ class _Translator:
         assert column is not None
         return column.name
 
-    def _relation(self, node: exp.Expr, scope: Scope) -> tuple[str, Source]:
+    def _relation(self, node: exp.Expr, scope: Scope) -> tuple[exp.Expr, Source]:
         if isinstance(node, exp.Table):
             if node.args.get("joins"):
                 raise syntax_refusal(node)
@@ -253,8 +261,8 @@ class _Translator:
             self._subqueries += 1
             alias = node.alias or f"subquery{self._subqueries}"
             outputs = rename_outputs(inner.outputs, node.alias_column_names)
-            listed = ", ".join(quote(output.name) for output in outputs)
-            return f"({inner.sql}) AS {quote(alias)}({listed})", subquery_source(alias, outputs)
+            named = table_alias(alias, (output.name for output in outputs))
+            return exp.Subquery(this=inner.tree, alias=named), subquery_source(alias, outputs)
         raise syntax_refusal(node)
 
     # The SELECT list
@@ -285,6 +293,11 @@ class _Translator:
             yield name, self._columns.reference(source, name), False
 
 
+def _by_name(outputs: Iterable[Output]) -> Mapping[str, Typed]:
+    """The columns of an answer, as ORDER BY may name them."""
+    return {output.name.lower(): Typed(identifier(output.name), output.kind) for output in outputs}
+
+
 def _limit(node: exp.Expr) -> int | None:
     clause = node.args.get("limit")
     if clause is None:
@@ -294,8 +307,8 @@ def _limit(node: exp.Expr) -> int | None:
     return whole(clause.expression)
 
 
-def _has_limit(node: exp.Expr) -> bool:
-    return node.args.get("limit") is not None
+def _bound(rows: int) -> exp.Limit:
+    return exp.Limit(expression=exp.Literal.number(rows))
 
 
 def _name_of(node: exp.Expr, spelling: _Spelling) -> str:

@@ -3,8 +3,11 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from sqlglot import exp
+
 from holdfast.config.push_schema import DataType
 from holdfast.push.queries.columns import DUCKDB_TYPES, Column, Value
+from holdfast.push.queries.dialect import write
 from holdfast.push.queries.failures import QueryError, QueryFailed
 
 _INT_MAX = 2**31
@@ -13,7 +16,8 @@ _LONG_MAX = 2**63
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    sql: str
+    form: str | exp.Expr
+    """DuckDB's text of a function's value, or the tree of an operator's."""
     kind: DataType | None
     """None where it is not known before the query runs."""
     is_array: bool = False
@@ -27,6 +31,29 @@ class Typed:
     @property
     def is_text(self) -> bool:
         return self.kind in (DataType.STRING, DataType.JSON)
+
+    @property
+    def sql(self) -> str:
+        return self.form if isinstance(self.form, str) else write(self.form)
+
+    @property
+    def node(self) -> exp.Expr:
+        """The value in a tree for an engine; text is a leaf that is written as it stands."""
+        return leaf(self.form) if isinstance(self.form, str) else self.form
+
+
+def leaf(sql: str) -> exp.Var:
+    """Text that is written as it stands."""
+    return exp.Var(this=sql)
+
+
+def identifier(name: str) -> exp.Identifier:
+    """A name in a tree for an engine."""
+    return exp.to_identifier(name, quoted=True)
+
+
+def table_alias(name: str, columns: Iterable[str] = ()) -> exp.TableAlias:
+    return exp.TableAlias(this=identifier(name), columns=[identifier(column) for column in columns])
 
 
 def quote(name: str) -> str:

@@ -78,6 +78,13 @@ def check_convertible(kind: pa.DataType, field: Field) -> None:
     convert(pa.array([], kind), field)
 
 
+def check_fields(schema: pa.Schema, fields: Iterable[Field]) -> None:
+    """The same of every column of a schema that the table has."""
+    for field in fields:
+        if field.name in schema.names:
+            check_convertible(schema.field(field.name).type, field)
+
+
 def constant(field: Field, default: object, rows: int) -> pa.Array:
     """A column of one value: what stands for null in a column that the input does not have."""
     kind = _TYPES[field.type]

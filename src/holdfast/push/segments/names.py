@@ -5,14 +5,17 @@ As Pinot's generators do it, parts are joined by underscores, and empty ones lef
     orders_OFFLINE_19700_19730_1732752000456_0
     prefix         times       run           sequence
 
-The sequence is the number of the task that built the segment, and of every
-further one of the same task its number there: `3`, `3_1`, `3_2`.
+The sequence is the number of the input file, or where there are no files, of
+the task that built the segment; of every further segment of the same one its
+number there follows: `3`, `3_1`, `3_2`.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import re
+import uuid
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -35,6 +38,9 @@ _LISTED = 10
 """Names in a message, at most; thousands help no reader."""
 SIMPLE = "simple"
 NORMALIZED_DATE = "normalizedDate"
+_FIXED = "fixed"
+_INPUT_FILE = "inputFile"
+_GROUP = re.compile(r"\$\{filePathPattern:\\(\d+)\}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,14 +64,44 @@ class SegmentNames:
     """`simple`, `normalizedDate`, or empty: names without times."""
     is_hourly: bool = False
     has_sequence: bool = True
+    fixed: str = ""
+    """The name without what tells the run; empty: it is made of the other parts."""
+    file_pattern: str = ""
+    template: str = ""
+    """The name by the address of an input file; empty: the other parts make it."""
+    uuid_seed: str = ""
+    """What a UUID at the end of each name is made of; empty: there is none."""
 
-    def name(self, task: int, number: int, span: TimeSpan | None) -> str:
-        """The name of a task's segment; `InvalidRequest` if it cannot be one."""
+    def name(self, task: int, number: int, span: TimeSpan | None, file: str = "") -> str:
+        """The name of a segment of a task, or of `file`; `InvalidRequest` if it cannot be one."""
         sequence = f"{task}_{number}" if number else str(task)
-        parts = (self.prefix, *self._times(span), self.postfix, sequence if self.has_sequence else "")
+        if self.fixed or self.template:
+            base = self.fixed or self._of_file(file)
+            parts = [base, self.postfix, str(number) if number else ""]
+        else:
+            parts = [self.prefix, *self._times(span), self.postfix, sequence if self.has_sequence else ""]
+        if self.uuid_seed:
+            parts.append(str(uuid.uuid5(uuid.NAMESPACE_URL, f"{self.uuid_seed}/{sequence}/{file}")))
         name = "_".join(part for part in parts if part)
         check_segment_name(name)
         return name
+
+    def _of_file(self, file: str) -> str:
+        if not file:
+            raise InvalidRequest("names by input file need input files", hint="use simple names")
+        # Patterns of Pinot's jobs look at URIs.
+        spellings = (file, f"file:{file}", f"file://{file}") if file.startswith("/") else (file,)
+        found = next(filter(None, (re.fullmatch(self.file_pattern, one) for one in spellings)), None)
+        groups = () if found is None else (found[0], *found.groups(""))
+        if found is None or any(int(one) >= len(groups) for one in _GROUP.findall(self.template)):
+            raise InvalidRequest(
+                "file.path.pattern does not fit an input file",
+                file=file,
+                pattern=self.file_pattern,
+                template=self.template,
+                hint="it has to match the whole address, and to have the groups that the template names",
+            )
+        return _GROUP.sub(lambda match: groups[int(match[1])], self.template)
 
     def _times(self, span: TimeSpan | None) -> tuple[str, ...]:
         if span is None or not self.times:
@@ -78,21 +114,41 @@ class SegmentNames:
 
 
 def segment_names(
-    naming: SegmentNaming, table: PushTable, schema: Schema, *, run_ms: int | None
+    naming: SegmentNaming, table: PushTable, schema: Schema, *, run_ms: int | None, run: str = ""
 ) -> SegmentNames:
-    """The rule for a table. With `run_ms` every run has names of its own."""
-    run = str(run_ms) if run_ms is not None else ""
+    """The rule for a table. With `run_ms` every run has names of its own; `run` is what UUIDs are made of."""
+    told = str(run_ms) if run_ms is not None else ""
     kind = naming.kind or _usual_kind(table, schema)
-    has_times = table.time_column is not None and not naming.exclude_time
+    has_times = (
+        kind in (SIMPLE, NORMALIZED_DATE) and table.time_column is not None and not naming.exclude_time
+    )
     # As in Pinot: of a table that every push delivers whole, dates would say nothing.
     has_times &= kind == SIMPLE or not table.refresh
+    is_by_file = kind == _INPUT_FILE
     return SegmentNames(
         prefix=naming.prefix or table.table,
-        postfix="_".join(part for part in (naming.postfix, run) if part),
-        times=kind if has_times else "",
+        postfix=told if is_by_file or kind == _FIXED else "_".join(filter(None, (naming.postfix, told))),
+        times=kind if has_times and kind in (SIMPLE, NORMALIZED_DATE) else "",
         is_hourly=_is_hourly(table),
         has_sequence=not naming.exclude_sequence,
+        fixed=naming.fixed if kind == _FIXED else "",
+        file_pattern=naming.file_pattern if is_by_file else "",
+        template=naming.template if is_by_file else "",
+        uuid_seed=run if naming.appends_uuid else "",
     )
+
+
+def number_files(addresses: Sequence[str], *, through_all_folders: bool) -> dict[str, int]:
+    """The sequence of each input file: its place among all, or, as in Pinot, among those of its folder."""
+    if through_all_folders:
+        return {address: at for at, address in enumerate(sorted(addresses))}
+    numbers: dict[str, int] = {}
+    taken: Counter[str] = Counter()
+    for address in sorted(addresses):
+        folder = address.rpartition("/")[0]
+        numbers[address] = taken[folder]
+        taken[folder] += 1
+    return numbers
 
 
 def _usual_kind(table: PushTable, schema: Schema) -> str:

@@ -4,7 +4,7 @@
 
 Readers list the timeline with every query, so it must stay short. ARCHIVE is
 decided only if no savepoint, no lease and nothing that takes commits back came
-since the plan was made; from then on whoever wants to go back to one of the
+since the plan was made; from then on a process that wants to go back to one of the
 commits is refused. The archive is there before the first file goes, and so is
 the record of what the rollbacks and restores took back that go; then go
 requested and inflight files, then completed ones, the oldest first, so that
@@ -134,7 +134,7 @@ def archive_instants(table: OpenTable, settings: WriteSettings) -> ArchiveReport
     lock = open_lock(table, settings.lock)
     is_never = settings.failed_writes_policy is FailedWritesPolicy.NEVER
     with lock.hold():
-        # Whoever archives is not the one writer of the table, who may remove all that is unfinished.
+        # An archiver is not the one writer of the table, which may remove all that is unfinished.
         recover(
             table,
             policy=FailedWritesPolicy.NEVER if is_never else FailedWritesPolicy.LAZY,
@@ -469,7 +469,7 @@ def _find_uncleaned(table: OpenTable, timeline: Timeline, leaving: Iterable[Inst
 def _refuse_if_emptied(timeline: Timeline, archive: Archiving) -> None:
     """`TableDamaged` if the timeline has no commit after those that go: readers would see no rows.
 
-    Whoever decides to archive leaves one, and the timeline keeps one whatever is taken back.
+    Each decision to archive leaves one, and the timeline keeps one whatever is taken back.
     """
     newest = timeline.last_commit
     if archive.until != NO_COMMIT and (newest is None or newest.time <= archive.until):

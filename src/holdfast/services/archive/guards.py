@@ -3,7 +3,7 @@
 A replaced file group whose files are there would be seen again once the
 replacecommit is archived. A file of a write that was rolled back would be
 taken for one of a commit, once the timeline begins after it. And a clean is
-needed as long as a file of its plan is there: whoever fell asleep over that
+needed as long as a file of its plan is there: a process that fell asleep over that
 plan may still delete it.
 """
 
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 UNDOING = (Action.ROLLBACK, Action.RESTORE)
 _METADATA_TIMELINE = META_FOLDER + "/metadata/.hoodie"
 _PARTITIONS_LISTED_MAX = 1000
-"""Beyond so many partitions only what a rollback itself could not delete is looked for."""
+"""Beyond this many partitions only what a rollback itself could not delete is looked for."""
 
 
 @dataclass

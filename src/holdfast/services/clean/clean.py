@@ -1,9 +1,9 @@
-"""Clean: delete the versions of files that nobody needs any more.
+"""Clean: delete the versions of files that are not needed any more.
 
     recover ─► finish pending cleans ─► plan ─► CLEAN in the ledger ─► carry out
 
 CLEAN is decided only if no savepoint, no other clean and nothing that takes
-commits back came since the plan was made; from then on whoever wants to rely
+commits back came since the plan was made; from then on a process that wants to rely
 on a file of the plan is refused. Writers neither wait for a clean nor are in
 its way: a clean leaves what they build on.
 """
@@ -64,11 +64,13 @@ def clean(table: OpenTable, settings: WriteSettings, *, progress: Progress = no_
     Holdfast cannot write to, such as one without meta columns, what dead writers
     left is for the program that wrote it.
     """
+    table.settings.refuse_if_read_only()
     return _recover_and_clean(table, settings, progress)
 
 
 def plan_clean(table: OpenTable, settings: WriteSettings) -> CleanPlan:
     """What `clean` would delete, exactly, and why; what it would leave. Changes nothing."""
+    table.settings.refuse_if_read_only()
     plan = explain_clean(table, settings.clean)
     rehearsed = rehearse(table, lambda rehearsal: clean(rehearsal, settings))
     going = frozenset(rehearsed.vanishing)
@@ -160,7 +162,7 @@ class _Nothing:
 
 
 def _sweep_plans(table: OpenTable) -> None:
-    """Delete plans that nobody carries out: of cleans that are completed, or were never decided."""
+    """Delete plans that will not be carried out: of cleans that are completed, or were never decided."""
     stored = [file.path for file in table.store.folder(PLANS_FOLDER).files]
     if not stored:
         return
@@ -172,7 +174,7 @@ def _sweep_plans(table: OpenTable) -> None:
 
 
 def _pending(table: OpenTable) -> tuple[InstantTime, ...]:
-    """The cleans that were decided or requested, oldest first, whoever began them."""
+    """The cleans that were decided or requested, oldest first, by any process."""
     timeline, state = timeline_and_ledger(table)
     refuse_if_restoring(timeline, state)
     return pending_cleans(table.store, _reopen_cut_off(table, timeline), state)
@@ -297,5 +299,5 @@ class _CleanDecision:
         try:
             entries = list(self._table.ledger.between(self._checked, state.slot))
         except Conflict:
-            return True  # Nobody knows any more what came in between.
+            return True  # It is not known any more what came in between.
         return any(entry.kind in _OVERTAKING for entry, _ in entries)

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.errors import TableDamaged
+from holdfast.exports.follow import follow
 from holdfast.format.cleans import (
     CleanedPartition,
     CleanMetadata,
@@ -56,7 +57,7 @@ Progress = Callable[[int, int], None]
 
 
 def no_progress(done: int, total: int) -> None:
-    """Tell nobody."""
+    """Report nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,8 @@ def carry_out(
         return None
     paths = _check_paths(plan, clean)
     metadata_table = drop_metadata_table(table) if paths else ()
+    if paths:
+        follow(table)
     deletion = _delete(table, paths, parallelism, progress)
     gone = frozenset(p for p in plan.partitions_to_delete if _remove_partition(table, p, clean))
     took_ms = table.clock.monotonic_ms() - began_ms
@@ -151,7 +154,7 @@ def _without_protected(table: OpenTable, plan: StoredCleanPlan) -> StoredCleanPl
     """The plan without the files of savepoints and leases that it did not know.
 
     After CLEAN is in the ledger no savepoint and no lease of ours can claim a
-    file of the plan, so whoever asks then gets to know all that matter.
+    file of the plan, so a process that asks then gets to know all that matter.
     """
     timeline, state = timeline_and_ledger(table)
     saved = savepoint_times(timeline, state) - _times(plan, SAVEPOINTED)
@@ -226,7 +229,7 @@ def _delete_in_batches(
 
 
 def _remove_partition(table: OpenTable, partition: str, clean: InstantTime) -> bool:
-    """Remove a partition in which nothing is left and nobody is about to write; whether it is gone.
+    """Remove a partition in which nothing is left and no writer is active; whether it is gone.
 
     A writer may come in between. It makes sure of the metafile after its files
     are there, so either it finds none and writes one, or we find its files.

@@ -1,7 +1,7 @@
 """What a clean has to know about the table, and the plan that follows from it.
 
 Nothing here changes anything. A plan is made of what the ledger and the
-timeline say after one slot of the ledger; whoever decides on it checks what
+timeline say after one slot of the ledger; the one that decides on it checks what
 has come since.
 """
 

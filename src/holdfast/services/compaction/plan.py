@@ -22,7 +22,7 @@ _MEGABYTE = 1024 * 1024
 
 
 def is_due(timeline: Timeline, settings: WriteSettings, *, now_ms: int) -> bool:
-    """Whether so many commits, or so much time, passed since the last compaction as the settings say."""
+    """Whether as many commits, or as much time, passed since the last compaction as the settings say."""
     last = _last_compaction(timeline)
     since = [
         commit

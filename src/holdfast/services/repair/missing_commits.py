@@ -34,7 +34,7 @@ class Lacking:
     whole: tuple[DecidedCommit, ...] = ()
     """They can be shown."""
     lost: tuple[DecidedCommit, ...] = ()
-    """A file of the first is not here, or nobody knows what it says; the others came after it."""
+    """A file of the first is not here, or it is not known what it says; the others came after it."""
 
     @property
     def lost_times(self) -> frozenset[InstantTime]:
@@ -88,7 +88,7 @@ def take_back_lost(table: OpenTable, reported: Collection[InstantTime]) -> tuple
 
 
 def show_again(table: OpenTable, reported: Collection[InstantTime]) -> None:
-    """Make vanished commits that are whole, and were `reported`, pending: whoever recovers shows them."""
+    """Make vanished commits that are whole, and were `reported`, pending: the next recovery shows them."""
     for slot, time, action in find_lacking(table, load_timeline(table.store), table.ledger.read()).whole:
         if time in reported:
             requested = encode_replace_request() if action is Action.REPLACECOMMIT else b""

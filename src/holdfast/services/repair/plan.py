@@ -27,7 +27,7 @@ _SHOWN_AGAIN = frozenset({FindingKind.CHANGED, FindingKind.GHOST, FindingKind.TO
 @dataclass(frozen=True, slots=True)
 class RepairPlan:
     moved: tuple[Finding, ...]
-    """Nobody's: to be moved to quarantine."""
+    """Of no known write: to be moved to quarantine."""
     finished: tuple[Finding, ...]
     """Decided by the ledger: to be finished."""
     taken_back: tuple[Finding, ...]
@@ -57,5 +57,5 @@ def plan_repair(findings: Iterable[Finding]) -> RepairPlan:
 
 
 def _is_late(finding: Finding) -> bool:
-    """Whether it was decided, and whoever decided it is not there any more to show it."""
+    """Whether it was decided, and the process that decided it is not there any more to show it."""
     return finding.kind is FindingKind.DISAGREEMENT and finding.severity is Severity.WARNING

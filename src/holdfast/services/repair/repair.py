@@ -1,4 +1,4 @@
-"""Repair: put out of the way what `verify` proved to be nobody's, and finish what was decided.
+"""Repair: put out of the way what `verify` proved to belong to no write, and finish what was decided.
 
 Nothing is deleted outright. A manifest opens the quarantine, then each file is
 copied into it and removed from its place, then the manifest is closed:
@@ -6,9 +6,9 @@ copied into it and removed from its place, then the manifest is closed:
     .hoodie/.holdfast/quarantine/<id>.json
     .hoodie/.holdfast/quarantine/<id>/<path in the table>
 
-A repair that finds an open quarantine goes on with it. What is nobody's stays
-so: an instant that is decided is decided for good, and nobody can begin one
-that nobody knows. So it is enough to look once more before the first move.
+A repair that finds an open quarantine goes on with it. What belongs to no write stays
+so: an instant that is decided is decided for good, and no process can begin
+one that is not known. So it is enough to look once more before the first move.
 """
 
 import datetime as dt
@@ -57,7 +57,7 @@ class _Manifest(msgspec.Struct, frozen=True):
 
 
 def repair(table: OpenTable, report: VerifyReport) -> RepairReport:
-    """Move to quarantine what the report found to be nobody's, and finish what was decided.
+    """Move to quarantine what the report found to belong to no write, and finish what was decided.
 
     Only what is still so is touched, and running writers are left alone. A
     crash at any point leaves a repair that the next call finishes.
@@ -135,6 +135,7 @@ def undo_repair(table: OpenTable, quarantine: str) -> tuple[str, ...]:
     place of one that was moved. A crash at any point leaves a quarantine that
     the next call empties.
     """
+    table.settings.refuse_if_read_only()
     store, paths = table.store, files_in_quarantine(table, quarantine)
     blocked = [
         path
@@ -184,7 +185,7 @@ def _refuse_if_unproven(findings: Iterable[Finding]) -> None:
     for finding in findings:
         if finding.path.startswith((LEDGER_FOLDER, CHECKPOINT_FOLDER, ABORTED_FOLDER, LEDGER_FLOOR)):
             raise TableDamaged(
-                "the ledger is damaged, so nobody can tell what is needed",
+                "the ledger is damaged, so it is not known what is needed",
                 file=finding.path,
                 hint=finding.remedy,
             )

@@ -4,7 +4,7 @@
 
 REVOKE takes back every younger commit and every write that is not finished, so
 no write that began before the restore can be committed after it. From then on
-nobody writes until the restore is completed. A crash at any point leaves a
+no process writes until the restore is completed. A crash at any point leaves a
 restore that the same call resumes.
 """
 
@@ -20,6 +20,7 @@ from holdfast.concurrency.locks.open import lock_in_use
 from holdfast.config.choices import FailedWritesPolicy
 from holdfast.config.write import HEARTBEAT_TIMEOUT_MS
 from holdfast.errors import StorageUnavailable, TableDamaged, WriterActive
+from holdfast.exports.follow import move_before_deletion
 from holdfast.format.ledger_entries import EntryKind, Revoked
 from holdfast.format.malformed import report_damage
 from holdfast.format.restores import RestoreMetadata, encode_restore_metadata, encode_restore_plan
@@ -89,7 +90,7 @@ def restore(table: OpenTable, to: Moment, *, timeout_ms: int = HEARTBEAT_TIMEOUT
     `WriterActive` while a write may be running, `Refused` if something stands
     in the way, `SnapshotExpired` if the commit's files are gone. `TableDamaged`
     if the table is not afterwards what it was then; the restore is not
-    completed in that case, and nobody can write.
+    completed in that case, and no process can write.
     """
     with lock_in_use(table).hold():
         return _restore(table, to, timeout_ms)
@@ -124,7 +125,7 @@ def _restore(
     )
     if restoring is None:
         return RestoreReport(instant=None, target=target, rolled_back=(), took_ms=_since(table, began_ms))
-    hint = f"until it is finished nobody can write; finish it: holdfast restore PATH --to {target}"
+    hint = f"until it is finished no process can write; finish it: holdfast restore PATH --to {target}"
     with after_decision("the restore is decided", instant=restoring.instant, hint=hint):
         return _carry_out(table, to, restoring, snapshot, timeout_ms, began_ms)
 
@@ -138,6 +139,7 @@ def _carry_out(
     _announce(table, restoring, [*(write for write, _ in doomed), *(write for write, _ in archived)])
     drop_metadata_table(table)
     load_published_timeline(table, table.ledger.read())
+    move_before_deletion(table)
     try:
         taken_back = [_take_back(table, write, aborted) for write, aborted in doomed]
     except TableDamaged:
@@ -227,7 +229,7 @@ def _decide(
 
 
 def _idle(table: OpenTable, writes: Sequence[FailedWrite], timeout_ms: int) -> frozenset[InstantTime]:
-    """The writes that nobody can finish any more. `WriterActive` if one may be running."""
+    """The writes that no process can finish any more. `WriterActive` if one may be running."""
     unsure = [write for write in writes if write.rollback is None]
     beating = [w for w in unsure if w.shared or table.store.stat(heartbeat_path(w.time)) is not None]
     silent = [write for write in unsure if write not in beating]

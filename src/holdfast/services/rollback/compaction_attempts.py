@@ -2,10 +2,10 @@
 
 Rows may have been written to the file slices that the plan is to make; without
 the plan no reader would know these. Only a plan that was made to be carried out
-at once, and that nobody relies on, goes with the attempt.
+at once, and that no one relies on, goes with the attempt.
 
-Whoever ends an attempt begins it first in its own name: so the one before cannot
-commit any more, and nobody else begins until the rest is removed.
+A process that ends an attempt begins it first in its own name: so the one before
+cannot commit any more, and no other begins until the rest is removed.
 """
 
 import logging
@@ -79,7 +79,7 @@ def remove_attempts(table: OpenTable, time: InstantTime, *, before: int) -> None
     """Remove the base files of attempts that began before a slot.
 
     The inflight file stays: a process that sleeps here may be overtaken by one that commits, and without
-    the file nobody would show that commit.
+    the file no process would show that commit.
     """
     delete_files_of_attempts(table, time, until=before - 1)
     table.store.prune(marker_folder(time))
@@ -129,7 +129,7 @@ def _settle_plan(table: OpenTable, time: InstantTime) -> None:
 def forget_left_plans(table: OpenTable, timeline: Timeline, state: LedgerState) -> None:
     """Remove plans that were for one attempt, which has ended: one that slept may store it afterwards.
 
-    `state` is younger than `timeline`: whoever stores such a plan has begun before.
+    `state` is younger than `timeline`: a process that stores such a plan has begun before.
     """
     pending = (i.time for i in timeline.instants if i.action is Action.COMPACTION and not i.is_completed)
     for time in pending:

@@ -1,4 +1,4 @@
-"""Failed writes: those that are not completed, and which of them nobody can finish any more.
+"""Failed writes: those that are not completed, and which of them no process can finish any more.
 
 A heartbeat only tells when it is worth trying to roll a write back; the ledger
 decides. Nothing here changes anything.
@@ -80,7 +80,7 @@ def partition_by_liveness(
     *,
     policy: FailedWritesPolicy,
 ) -> tuple[tuple[FailedWrite, ...], tuple[FailedWrite, ...]]:
-    """Those that nobody can finish any more, and those that may be running. Changes nothing."""
+    """Those that no process can finish any more, and those that may be running. Changes nothing."""
     writes = tuple(failed)
     abandoned = tuple(w for w in writes if _is_abandoned(table, w, statuses.get(w.time), policy))
     return abandoned, tuple(write for write in writes if write not in abandoned)

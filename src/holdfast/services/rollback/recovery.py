@@ -1,4 +1,4 @@
-"""Recovery as a plan: the writes that nobody can finish, and rolling back exactly these."""
+"""Recovery as a plan: the writes that no process can finish, and rolling back exactly these."""
 
 from dataclasses import dataclass
 

@@ -3,7 +3,7 @@
 First the ledger says ABORT, which fences the writer for good and names the
 rollback's own instant. Then a plan is stored, then exactly that plan is
 carried out: completed (of a commit that was taken back), inflight, data files,
-markers, heartbeat, requested, and last the completed rollback. Whoever finds a
+markers, heartbeat, requested, and last the completed rollback. A process that finds a
 rollback half done repeats its stored plan; every step may be repeated by
 several at once.
 
@@ -20,6 +20,7 @@ from holdfast.concurrency.locks.open import lock_in_use
 from holdfast.config.choices import FailedWritesPolicy, TableType
 from holdfast.config.write import HEARTBEAT_TIMEOUT_MS
 from holdfast.errors import StorageUnavailable, TableDamaged
+from holdfast.exports.follow import follow, move_before_deletion
 from holdfast.format.ledger_entries import EntryKind
 from holdfast.format.properties import is_sealed
 from holdfast.format.rollbacks import RollbackPlan, encode_rollback_metadata, encode_rollback_plan
@@ -87,7 +88,9 @@ def recover_on_request(
     """Recover for somebody who asked for nothing else. `OutcomeUnknown` if only a part was done."""
     known = table.ledger.read().aborted
     try:
-        return recover(table, policy=policy, only=only)
+        recovery = recover(table, policy=policy, only=only)
+        follow(table)
+        return recovery
     except StorageUnavailable:
         fenced = sorted(table.ledger.known.aborted.keys() - known.keys())
         if not fenced:
@@ -105,7 +108,7 @@ def recover(
     timeout_ms: int = HEARTBEAT_TIMEOUT_MS,
     only: Collection[InstantTime] | None = None,
 ) -> Recovery:
-    """Finish what was decided and roll back, newest first, what nobody can finish any more.
+    """Finish what was decided and roll back, newest first, what no process can finish any more.
 
     Afterwards the left-overs of decided instants are swept. `Refused` while a
     restore is pending. With `only`, other failed writes wait for the next call.
@@ -212,7 +215,7 @@ def abort(table: OpenTable, write: FailedWrite, *, reason: str) -> LedgerState:
     def decide(state: LedgerState) -> Decision | None:
         if time in state.committed or time in state.aborted or table.store.stat(completed) is not None:
             return None
-        # What is archived was decided. So was what nobody has begun: a checkpoint may have passed it.
+        # What is archived was decided. So was what no entry begins: a checkpoint may have passed it.
         if state.is_archived(time) or (time not in state.begun and not is_shown):
             return None
         newest_known = max((t for t in (newest, state.newest, time) if t is not None), default=None)
@@ -263,6 +266,7 @@ def _execute(table: OpenTable, write: FailedWrite, aborted: Aborted, doomed: Doo
     completed = instant_file(write.time, write.action, State.COMPLETED)
     if aborted.revoked_by is not None:
         withdraw(table, write.time, write.action)
+        move_before_deletion(table)
     elif table.store.stat(completed) is not None:
         raise TableDamaged("an instant is completed although it was aborted", file=completed)
     # The inflight file goes first. A task that finishes a file looks for it afterwards and

@@ -175,7 +175,7 @@ def _find_hidden(view: View) -> Iterator[Finding]:
         hidden = view.find_hidden()
     except TableDamaged:
         return  # Two files of one instant, which is a finding of its own.
-    detail = "a version of its file group with a later time was there already, and nobody reads its rows"
+    detail = "a version of its file group with a later time was there already, and its rows are not read"
     remedy = (
         "give all writers one clock and one time zone; write the rows of this file again; a clean removes it"
     )

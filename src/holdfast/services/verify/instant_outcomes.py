@@ -23,7 +23,7 @@ class Outcome(Enum):
     ARCHIVED = "archived"
     """It is older than the active timeline: committed, unless somebody knows better."""
     UNKNOWN = "unknown"
-    """Nobody knows it. A writer makes itself known before it writes anything else."""
+    """It is not known. A writer makes itself known before it writes anything else."""
 
 
 @dataclass(frozen=True)

@@ -127,10 +127,10 @@ def content_path(instant: Instant) -> str:
 
 def _finding_of_torn(instant: Instant, why: str, table: OpenTable, state: LedgerState) -> Finding:
     path = content_path(instant)
-    # Of one that is inflight and not in the ledger, nobody knows what was carried out.
+    # Of one that is inflight and not in the ledger, it is not known what was carried out.
     is_replaceable = instant.state is State.REQUESTED or _is_ours(instant, state)
     if instant.action is Action.ROLLBACK and not instant.is_completed and is_replaceable:
-        remedy = f"{REPAIR_MOVES}; whoever rolls back next makes a new plan"
+        remedy = f"{REPAIR_MOVES}; the next rollback makes a new plan"
         return Finding(FindingKind.TORN_ROLLBACK, path, why, remedy, Severity.WARNING)
     if instant.action is Action.ROLLBACK and not instant.is_completed:
         remedy = f"{_FROM_BACKUP}; or move it and its inflight file out of the table: the next write goes on"
@@ -315,12 +315,12 @@ def pending_restores(store: Store, timeline: Timeline, state: LedgerState) -> It
         if newest is not None and newest.time > time:
             path = instant_file(time, Action.RESTORE, State.COMPLETED)
             detail = (
-                "the restore was finished, since commits follow it; the file is missing, and nobody can write"
+                "the restore was finished, since commits follow it; without the file no process can write"
             )
             yield Finding(FindingKind.PENDING, path, detail, remedy, Severity.WARNING)
         else:
             path = instant_file(time, Action.RESTORE, State.REQUESTED)
-            detail = "the restore is not finished, and nobody can write"
+            detail = "the restore is not finished, and no process can write"
             yield Finding(FindingKind.PENDING, path, detail, remedy, Severity.INFO)
 
 

@@ -3,7 +3,7 @@
 Nothing is changed, and writers may run meanwhile. Whatever names an instant
 (files, markers, heartbeats) is listed before the ledger and the timeline are
 read: a writer makes itself known before it writes anything else, so an
-instant that nobody knows then is nobody's.
+instant that is not known then belongs to no write.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from holdfast.model.instant import Action, Instant, InstantTime, State
 from holdfast.model.names import (
     ARCHIVED_IN_PLACE,
     ARCHIVED_UNDONE,
+    FIELD_IDS_RECORD,
     HEARTBEAT_FOLDER,
     META_FOLDER,
     PROPERTIES_BACKUP,
@@ -54,6 +55,7 @@ from holdfast.services.verify.instants import (
 from holdfast.services.verify.readers import check_reader, find_misread
 from holdfast.storage.store import Store, read_or_none
 from holdfast.table.clean_plans import pending_cleans, read_clean_plan
+from holdfast.table.field_ids import check_field_id_record
 from holdfast.table.markers import instants_with_markers
 from holdfast.table.opened import OpenTable
 from holdfast.table.row_placement import check_placement_record
@@ -153,6 +155,7 @@ def _check_all(
         *_locks(table),
         *_in_place(store),
         *_undone(store),
+        *_field_ids(store),
         *_zone(table, outcomes.state),
         *_lock_record(table, outcomes.state),
         *_leases(table),
@@ -170,7 +173,7 @@ def _misread(table: OpenTable, timeline: Timeline, as_reader: str) -> list[Findi
     try:
         return list(find_misread(table, timeline, as_reader))
     except (TableDamaged, SnapshotExpired):
-        return []  # What is damaged is a finding of its own, and nobody reads its rows.
+        return []  # What is damaged is a finding of its own, and its rows are not read.
 
 
 def _readable(timeline: Timeline, torn: Collection[Instant], outcomes: InstantOutcomes) -> Timeline:
@@ -281,7 +284,7 @@ def _pending(
         liveness = writers.liveness(instant.time, None if claim is None else claim.owner)
         path = instant_path(instant)
         if instant.action is Action.COMPACTION and claim is None:
-            waiting = f"the compaction is {instant.state.lower()}, and nobody is known to carry it out"
+            waiting = f"the compaction is {instant.state.lower()}, and no process is known to carry it out"
             yield Finding(FindingKind.PENDING, path, waiting, _FOR_COMPACTION, Severity.INFO)
             continue
         detail = f"the {instant.action} is {instant.state.lower()}, its writer {_WRITER[liveness]}"
@@ -346,6 +349,14 @@ def _undone(store: Store) -> Iterator[Finding]:
     except Malformed as error:
         remedy = "delete it; the next rollback or restore that is archived makes it anew"
         yield Finding(FindingKind.TORN, ARCHIVED_UNDONE, str(error), remedy, Severity.WARNING)
+
+
+def _field_ids(store: Store) -> Iterator[Finding]:
+    try:
+        check_field_id_record(store)
+    except Malformed as error:
+        remedy = "delete it; the next write that adds a column makes it anew from the commits"
+        yield Finding(FindingKind.TORN, FIELD_IDS_RECORD, str(error), remedy, Severity.WARNING)
 
 
 def _zone(table: OpenTable, state: LedgerState) -> Iterator[Finding]:
