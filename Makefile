@@ -127,6 +127,7 @@ $(CHROMIUM):
 # Four writers, killed and stopped at random for two minutes. HOLDFAST_SEED and HOLDFAST_CHAOS_SECONDS choose.
 chaos: preflight $(READY)
 	@PYTHONPATH=tests $(BIN)/python -m chaos.chaos
+	@HOLDFAST_CHAOS_SECONDS=$${HOLDFAST_CHAOS_SECONDS:-120} $(BIN)/pytest -q tests/chaos/test_streaming.py
 
 # Queries and pushes for a minute, while processes of the service are restarted and killed; chosen likewise.
 push-chaos: preflight $(READY)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     )
     from holdfast.statements.catalog import register
     from holdfast.statements.run import sql
+    from holdfast.streams import stream as stream
 
 __version__ = "0.1.0"
 
@@ -45,6 +46,7 @@ __all__ = [
     "open_table",
     "register",
     "sql",
+    "stream",
     "table_exists",
     "write",
 ]
@@ -67,6 +69,7 @@ _HOMES = {
     "open_table": "holdfast.lake",
     "register": "holdfast.statements.catalog",
     "sql": "holdfast.statements.run",
+    "stream": "holdfast.streams",
     "table_exists": "holdfast.lake",
     "write": "holdfast.dropin",
 }

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
     import pyarrow.dataset as ds
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from holdfast.concurrency.heartbeats import HeartbeatStatus
     from holdfast.model.arrow_stream import ArrowStream
@@ -54,7 +54,9 @@ if TYPE_CHECKING:
     from holdfast.read.batches import Selection
     from holdfast.read.snapshot import Moment
     from holdfast.services.leases import Lease, LeaseStatus
+    from holdfast.services.streams import StreamStatus
     from holdfast.writes.compaction import Compactor
+    from holdfast.writes.origin import Origin
     from holdfast.writes.rows import Rows
 
 
@@ -220,6 +222,39 @@ class Table:
         settings = WriteSettings.from_options(options).with_number(idempotency)
         return delete_partitions(self._opened, partitions, settings)
 
+    def apply_changes(
+        self,
+        source: DataFrame,
+        *,
+        keys: str | Sequence[str],
+        sequence_by: str,
+        scd: int = 1,
+        deletes: Column | str | None = None,
+        options: Mapping[str, str] | None = None,
+        idempotency: Idempotency | None = None,
+    ) -> Commit:
+        """Apply a feed of changes, in the order of `sequence_by`, whatever order they come in.
+
+        Type 1 (`scd=1`) keeps the newest row of each key, type 2 every version, in the columns
+        `valid_from` and `valid_to`. `deletes`, a condition as a column or as SQL, tells which changes
+        delete. `Refused` if the table's record key or order is not the one that this type needs.
+        """
+        from holdfast.config.write import WriteSettings
+        from holdfast.writes.change_feeds import change_feed
+
+        if scd not in (1, 2):
+            raise InvalidRequest("there are changes of type 1 and of type 2", scd=scd)
+        if not hasattr(source, "mapInArrow"):
+            raise InvalidRequest(
+                "a feed of changes is a Spark DataFrame", given=type(source).__name__,
+                hint="of type 1, upsert does the same with a column _hoodie_is_deleted",
+            )  # fmt: skip
+        from holdfast.engines.spark.change_feeds import apply_history, apply_newest
+
+        settings = WriteSettings.from_options(options).with_number(idempotency)
+        apply = apply_newest if scd == 1 else apply_history
+        return apply(self._opened, source, change_feed(keys, sequence_by), deletes, settings)
+
     def read(
         self,
         spark: SparkSession,
@@ -306,13 +341,23 @@ class Table:
         *,
         since: Moment,
         until: Moment | None = None,
+        deletes: bool = False,
         meta_columns: bool = False,
     ) -> DataFrame:
         """The rows that commits in (since, until] wrote, each as it stood at `until`.
 
-        The commit that wrote a row is in its first column, `_hoodie_commit_time`.
-        Rows that were deleted are not reported: compare snapshots to find them.
+        The commit that wrote a row is in the column `_hoodie_commit_time`.
+        With `deletes` what became of each record instead: the column `_change_type` has
+        insert, update_before, update_after or delete, and a record that is as it was is left out.
+        Both snapshots must be there for that, else `SnapshotExpired`.
         """
+        if deletes:
+            from holdfast.engines.spark.row_changes import read_row_changes_frame
+            from holdfast.read.row_changes import row_change_schema, row_changes
+
+            compared = row_changes(self._opened, since=since, until=until)
+            schema = row_change_schema(compared.schema, columns=None, meta_columns=meta_columns)
+            return read_row_changes_frame(spark, self._opened.location, compared, schema)
         from holdfast.engines.spark.reader import read_changes_frame
         from holdfast.read.changes import change_schema, changes
         from holdfast.read.path_columns import path_columns
@@ -328,9 +373,16 @@ class Table:
         since: Moment,
         until: Moment | None = None,
         columns: Sequence[str] | None = None,
+        deletes: bool = False,
         meta_columns: bool = False,
     ) -> pa.Table:
         """As `changes`, without Spark, into memory."""
+        if deletes:
+            from holdfast.read.row_changes import read_row_changes, row_change_schema, row_changes
+
+            compared = row_changes(self._opened, since=since, until=until)
+            schema = row_change_schema(compared.schema, columns=columns, meta_columns=meta_columns)
+            return read_row_changes(self._opened.store, compared, schema)
         from holdfast.read.changes import change_schema, changes, read_changes
 
         found = changes(self._opened, since=since, until=until)
@@ -381,10 +433,23 @@ class Table:
 
         return roll_back_instant(self._opened, exact_instant(self._opened, instant))
 
-    def undo(self) -> RollbackReport:
-        """Take back the newest commit: readers see the table as it was before it."""
+    def undo(self, *, replay: bool = False, checkpoint: str = "") -> RollbackReport:
+        """Take back the newest commit: readers see the table as it was before it.
+
+        With `replay`, if it is a batch of a stream, the stream's checkpoint forgets the batch, so that
+        it is read again when the query, which must not run now, is started. `checkpoint` is its
+        `checkpointLocation`, if the commit does not say. `Refused` if that is not possible.
+        """
         from holdfast.services.rollback.undo import undo
 
+        if replay:
+            from holdfast.services.rollback.plan import plan_undo
+            from holdfast.services.rollback.replay import execute_replay, plan_replay
+            from holdfast.services.rollback.undo import execute_rollback
+
+            plan = plan_undo(self._opened)
+            execute_replay(plan_replay(self._opened, plan.instant, plan.action, checkpoint))
+            return execute_rollback(self._opened, plan)
         return undo(self._opened)
 
     def savepoint(self, instant: Moment | None = None, *, user: str = "", comment: str = "") -> Savepoint:
@@ -446,6 +511,12 @@ class Table:
         from holdfast.services.leases import leases
 
         return leases(self._opened)
+
+    def streams(self) -> list[StreamStatus]:
+        """The streams that read the table, how far they are, and those that number their writes."""
+        from holdfast.services.streams import streams
+
+        return streams(self._opened)
 
     def plan_clean(self, options: Mapping[str, str] | None = None) -> CleanPlan:
         """What `clean` would delete and leave, and why, of every data file; `vanishing` is all that would go.
@@ -623,12 +694,14 @@ class Table:
         rows: DataFrame | ArrowStream,
         options: Mapping[str, str] | None,
         idempotency: Idempotency | None,
+        origin: Origin | None = None,
     ) -> Commit:
         from holdfast.config.write import WriteSettings
         from holdfast.writes.operations import write
+        from holdfast.writes.origin import NO_ORIGIN
 
         settings = WriteSettings.from_options(options).with_number(idempotency)
-        return write(self._opened, operation, _rows(rows), settings)
+        return write(self._opened, operation, _rows(rows), settings, origin=origin or NO_ORIGIN)
 
 
 def write_rows(
@@ -638,9 +711,10 @@ def write_rows(
     *,
     options: Mapping[str, str] | None = None,
     idempotency: Idempotency | None = None,
+    origin: Origin | None = None,
 ) -> Commit:
     """The verb of a table that stands for the operation, which is one that takes rows."""
-    return table._write(operation, rows, options, idempotency)
+    return table._write(operation, rows, options, idempotency, origin)
 
 
 def _rows(rows: DataFrame | ArrowStream) -> Rows:

@@ -530,6 +530,9 @@ class Sequence(RuleBasedStateMachine):
         assert theirs is None or _seen(ours) == _seen(theirs), (
             f"hudi-rs reads other changes of ({since}, {until}]"
         )
+        with_deletes = self.table.changes_to_arrow(since=since, until=until, deletes=True, meta_columns=True)
+        became = _expected_row_changes(self.history.get(since, {}), records)
+        assert _spelled(with_deletes) == became, f"not what became of records in ({since}, {until}]"
         self.tally.ranges += 1
 
 
@@ -545,20 +548,29 @@ def _spelled(table: pa.Table) -> list[str]:
 
 
 def _expected(records) -> list[str]:
-    return sorted(
-        json.dumps(
-            _plain(
-                {
-                    "_hoodie_commit_time": record.time,
-                    "_hoodie_record_key": record.key,
-                    "_hoodie_partition_path": record.partition,
-                    **record.row,
-                }
-            ),
-            sort_keys=True,
-        )
-        for record in records
-    )
+    return sorted(_text(record) for record in records)
+
+
+def _text(record, **more) -> str:
+    meta = {
+        "_hoodie_commit_time": record.time,
+        "_hoodie_record_key": record.key,
+        "_hoodie_partition_path": record.partition,
+    }
+    return json.dumps(_plain({**more, **meta, **record.row}), sort_keys=True)
+
+
+def _expected_row_changes(before: Records, after: Records) -> list[str]:
+    """What became of each record, which is known by its partition and key."""
+    old = {(record.partition, record.key): record for record in before.values()}
+    new = {(record.partition, record.key): record for record in after.values()}
+    changes = [_text(old[known], _change_type="delete") for known in old.keys() - new.keys()]
+    changes += [_text(new[known], _change_type="insert") for known in new.keys() - old.keys()]
+    for known in old.keys() & new.keys():
+        if _plain(old[known].row) != _plain(new[known].row):
+            changes.append(_text(old[known], _change_type="update_before"))
+            changes.append(_text(new[known], _change_type="update_after"))
+    return sorted(changes)
 
 
 def _plain(value: Any) -> Any:

@@ -20,6 +20,8 @@ PAGES = [
     "docs/migrate.md",
     "docs/going-back.md",
     "docs/many-writers.md",
+    "docs/changes.md",
+    "docs/streaming.md",
     "docs/cleaning.md",
     "docs/compaction.md",
     "docs/merge-on-read.md",
@@ -153,6 +155,6 @@ def test_the_public_names_are_the_ones_listed():
     assert sorted(holdfast.__all__) == [
         "ArchiveReport", "CleanPlan", "CleanReport", "Commit", "Instant", "Push", "RepairReport",
         "RestorePlan", "RestoreReport", "RollbackReport", "Savepoint", "Table", "VerifyReport",
-        "create_table", "open_table", "register", "sql", "table_exists", "write",
+        "create_table", "open_table", "register", "sql", "stream", "table_exists", "write",
     ]  # fmt: skip
     assert all(getattr(holdfast, name) is not None for name in holdfast.__all__)

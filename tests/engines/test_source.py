@@ -323,20 +323,6 @@ def test_a_table_of_sparks_catalog_is_refused_with_what_to_do(sources, path):
 
 
 @needs_sources
-def test_a_stream_is_refused_with_what_to_do_as_it_starts(sources, path, tmp_path):
-    holdfast.write(trips(sources, 0, 3), path, KEYS | BULK)
-
-    def run(stream):
-        query = stream.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
-        query.awaitTermination(60)
-
-    with pytest.raises(Exception, match=r"tables cannot be read as a stream.*table.changes"):
-        run(sources.readStream.format("holdfast").load(path).writeStream.format("noop"))
-    with pytest.raises(Exception, match=r"cannot be written through this door.*foreachBatch"):
-        run(sources.readStream.format("rate").load().writeStream.format("holdfast").option("path", path))
-
-
-@needs_sources
 def test_an_append_makes_the_table_and_is_one_commit_that_hudi_rs_reads(sources, path):
     save(trips(sources, 0, 30), path, KEYS | BULK)
     save(trips(sources, 30, 30), path, {OPERATION: "insert"})

@@ -144,3 +144,31 @@ def test_a_row_that_lies_in_another_partition_is_read_as_its_columns_say(spark, 
     assert [path.parent.name for path in tmp_path.glob("city=*/*.parquet")].count("city=rome") == 1
     assert spark_rows(table.read(spark).where("city = 'rome'")) == [(1, "rome"), (2, "rome")]
     assert spark_rows(table.read(spark)) == [(1, "rome"), (2, "rome")]
+
+
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_row_changes_are_those_without_spark(kind, spark, tmp_path):
+    """Deletes, updates, rows that moved to other file groups, nested values; of two partitions."""
+    table = holdfast.create_table(
+        str(tmp_path / "t"), name="t", record_key="id", partition_by="city", table_type=kind
+    )
+    rows = pa.table(
+        {
+            "id": [f"k{number}" for number in range(40)],
+            "city": ["oslo", "rome"] * 20,
+            "value": list(range(40)),
+            "more": [{"tags": [f"t{number}", None]} for number in range(40)],
+        }
+    )
+    first = table.insert(rows)
+    table.upsert(rows.slice(0, 9).set_column(2, "value", pa.array([-1] * 9)))
+    table.delete(rows.slice(5, 8))
+    table.insert(rows.slice(6, 2), options={"hoodie.parquet.small.file.limit": "0"})
+    until = table.delete_partitions(["city=rome"])
+
+    for since in (first, "20000101000000000", until):
+        expected = table.changes_to_arrow(since=since, deletes=True)
+        frame = table.changes(spark, since=since, deletes=True)
+        assert frame.columns == expected.column_names
+        found = [row.asDict(recursive=True) for row in frame.collect()]
+        assert sorted(map(str, found)) == sorted(map(str, expected.to_pylist()))

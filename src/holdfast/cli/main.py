@@ -54,6 +54,7 @@ from holdfast.cli.savepoints import savepoints
 from holdfast.cli.serve import serve
 from holdfast.cli.show import show
 from holdfast.cli.sql import sql
+from holdfast.cli.streams import streams
 from holdfast.cli.timeline import timeline
 from holdfast.cli.verify import repair, verify
 from holdfast.cli.write import write
@@ -136,7 +137,7 @@ def cli() -> None:
 
 _SECTIONS: Mapping[str, Sequence[click.Command]] = {
     "Write": (create, write, sql, run, drop),
-    "Look": (show, read, timeline, commits, fsview, heartbeats, verify, console),
+    "Look": (show, read, timeline, commits, fsview, heartbeats, streams, verify, console),
     "Go back": (undo, restore, savepoints, rollbacks),
     "Serve": (serve, push, query),
     "Maintain": (cleans, archive, compactions, compaction, exports, repair, convert),

@@ -31,6 +31,9 @@ _ROWS_FOR_PEOPLE = 20
 @click.option("--since", metavar="T", help="Only rows that commits after T wrote.")
 @click.option("--until", metavar="T", help="With --since: and up to this T, as the rows were then.")
 @click.option(
+    "--deletes", is_flag=True, help="With --since: what became of each record, deletes and updates too."
+)
+@click.option(
     "--columns", multiple=True, callback=names, metavar="COLUMN[,COLUMN]", help="Only these columns. Repeats."
 )
 @limit_option("At most N rows. Without it people get 20; --json and --to give all.")
@@ -42,6 +45,7 @@ def read(
     as_of: str | None,
     since: str | None,
     until: str | None,
+    deletes: bool,
     columns: tuple[str, ...],
     limit: int | None,
     read_optimized: bool,
@@ -51,7 +55,8 @@ def read(
 ) -> None:
     """Read the table at PATH, now or as of an instant, or what changed since one.
 
-    Changed rows come with the commit that wrote them; deleted ones are not reported.
+    Changed rows come with the commit that wrote them; deleted ones are reported with --deletes alone,
+    in a column _change_type that has insert, update_before, update_after or delete.
     A .json file gets one object per line. An existing file is replaced. A file gets the newest commit that
     no older write can change any more.
 
@@ -62,7 +67,7 @@ def read(
     from holdfast.cli.export import check_target, write_file
     from holdfast.cli.values import row_documents
 
-    _check_range(since, until, is_snapshot=as_of is not None or read_optimized)
+    _check_range(since, until, deletes=deletes, is_snapshot=as_of is not None or read_optimized)
     if target is not None:
         check_target(target)
     table = open_at(path, storage_options)
@@ -70,6 +75,8 @@ def read(
         # A file is kept, and compared with others: its rows are those of a commit that stays as it is.
         named = as_of if as_of is not None or target is None else _find_settled_commit(table)
         found = _snapshot_rows(table, named, columns, read_optimized=read_optimized)
+    elif deletes:
+        found = _row_changes_since(table, since, until, columns)
     else:
         found = _rows_since(table, since, until, columns)
     schema = found.schema
@@ -99,7 +106,9 @@ class _Rows:
     """How many rows the parts have, without reading all of them."""
 
 
-def _check_range(since: str | None, until: str | None, *, is_snapshot: bool) -> None:
+def _check_range(since: str | None, until: str | None, *, deletes: bool, is_snapshot: bool) -> None:
+    if deletes and since is None:
+        raise click.UsageError("--deletes needs --since: deletes are what changed since a commit")
     if until is not None and since is None:
         raise click.UsageError("--until needs --since; --as-of reads the table as it was")
     if since is not None and is_snapshot:
@@ -131,6 +140,19 @@ def _rows_since(table: OpenTable, since: str, until: str | None, columns: Sequen
     found = changes(table, since=since, until=until)
     schema = change_schema(found.snapshot.schema, columns=columns or None, meta_columns=False)
     return _Rows(schema, each_change(table.store, found, schema), partial(count_changes, table.store, found))
+
+
+def _row_changes_since(table: OpenTable, since: str, until: str | None, columns: Sequence[str]) -> _Rows:
+    from holdfast.read.row_changes import each_row_change, row_change_schema, row_changes
+
+    found = row_changes(table, since=since, until=until)
+    schema = row_change_schema(found.schema, columns=columns or None, meta_columns=False)
+
+    def count() -> int:
+        narrow = row_change_schema(found.schema, columns=(), meta_columns=False)
+        return sum(part.num_rows for part in each_row_change(table.store, found, narrow))
+
+    return _Rows(schema, each_row_change(table.store, found, schema), count)
 
 
 def _first(parts: Iterable[pa.Table], limit: int | None) -> Iterator[pa.Table]:

@@ -1,6 +1,7 @@
 """`holdfast restore` and `holdfast undo`: going back."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import click
 
@@ -57,12 +58,22 @@ def restore(
 @click.command
 @table_command
 @click.option("--to", "to", metavar="T", help=f"Take back all after T, as restore does. {_TO}")
+@click.option(
+    "--replay",
+    is_flag=True,
+    help="Of a streamed commit: have its stream, which is stopped, read the batch again.",
+)
+@click.option(
+    "--checkpoint", metavar="DIR", default="", help="With --replay: the stream's checkpoint, if unknown."
+)
 @with_pushes_option
 @asking
 def undo(
     path: str,
     *,
     to: str | None,
+    replay: bool,
+    checkpoint: str,
     with_pushes: WithPushes | None,
     mode: Mode,
     storage_options: Mapping[str, str],
@@ -76,6 +87,10 @@ def undo(
     Example: holdfast undo lake/trips --dry-run
     Example: holdfast undo lake/trips --to latest-savepoint
     """
+    if checkpoint and not replay:
+        raise click.UsageError("--checkpoint needs --replay")
+    if replay and (to is not None or with_pushes):
+        raise click.UsageError("--replay goes with neither --to nor --with-pushes")
     # Loaded here because it needs Arrow, which other commands must not wait for.
     from holdfast.services.rollback.plan import plan_undo
     from holdfast.services.rollback.undo import find_interrupted_undo
@@ -92,12 +107,39 @@ def undo(
                 print_line("commits that were taken back before are still served; no other is taken back now")
             run_reverts(table, left, to_empty=with_pushes.to_empty, mode=mode, document=NOTHING_ROLLED_BACK)
             return
+    before: Callable[..., None] | None = None
+    if replay:
+        before = partial(_replay, table, checkpoint, storage_options, mode)
     run_rollback(
         table,
         lambda: plan_undo(table),
         with_pushes=with_pushes,
         mode=mode,
+        before=before,
     )
+
+
+def _replay(
+    table: OpenTable,
+    checkpoint: str,
+    storage_options: Mapping[str, str],
+    mode: Mode,
+    plan: TakenBack,
+    *,
+    is_done: bool,
+) -> None:
+    """Check that the batch can be read again, and, once that is agreed, have it read again."""
+    from holdfast.services.rollback.replay import execute_replay, plan_replay
+
+    found = plan_replay(table, plan.instant, plan.action, checkpoint, storage_options)
+    if is_done:
+        execute_replay(found, storage_options)
+    if not mode.as_json:
+        verb = "is read again" if is_done else "would be read again"
+        print_line(
+            f"batch {found.batch.number} of the stream {found.batch.query} {verb} when it is started;"
+            " it must not run now"
+        )
 
 
 def run_rollback(
@@ -106,6 +148,7 @@ def run_rollback(
     *,
     with_pushes: WithPushes | None,
     mode: Mode,
+    before: Callable[..., None] | None = None,
 ) -> None:
     """Show what one rollback takes, ask, and roll back."""
     # Loaded here because it needs Arrow, which other commands must not wait for.
@@ -113,6 +156,8 @@ def run_rollback(
 
     def make() -> tuple[TakenBack, Rehearsed[RollbackReport] | None, ServedCommits]:
         plan = make_plan()
+        if before is not None:
+            before(plan, is_done=False)
         is_shown = mode.lists_files
         rehearsed = rehearse(table, lambda one: roll_back_instant(one, plan.instant)) if is_shown else None
         return plan, rehearsed, ServedCommits(table, [plan.instant], with_pushes=with_pushes)
@@ -121,6 +166,8 @@ def run_rollback(
         planned: tuple[TakenBack, Rehearsed[RollbackReport] | None, ServedCommits],
     ) -> RollbackReport:
         plan, _, served = planned
+        if before is not None:
+            before(plan, is_done=True)
         # Not whatever is the newest after the question, but the commit that was shown.
         report = execute_rollback(table, plan)
         served.revert()

@@ -260,6 +260,12 @@ class SourceRead(ReadOptions):
                 "an incremental read needs its beginning, and only it has one",
                 hint=f"set {QUERY_TYPE}=incremental and {BEGIN}",
             )
+        if read.deletes and not is_incremental:
+            raise InvalidOption(
+                "deletes are what changed since a commit",
+                option=options_of(Area.READ)["deletes"].name,
+                hint=f"set {QUERY_TYPE}=incremental and {BEGIN}",
+            )
         if read.as_of is not None and is_incremental:
             raise InvalidOption("an incremental read is not as of an instant", hint=f"use {END}")
         return replace(

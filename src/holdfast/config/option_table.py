@@ -443,6 +443,10 @@ class ReadOptions:
         None, "columns", shown="all",
         meaning="columns to read, separated by commas",
     )
+    deletes: bool = option(
+        False, "deletes",
+        meaning="with `incremental` and in streams: what became of each record, in the column `_change_type`",
+    )
     meta_columns: bool = option(
         False, "meta_columns",
         meaning="read Hudi's five meta columns, too",

@@ -23,7 +23,7 @@ from holdfast.read.prune import Condition, each_match
 from holdfast.read.snapshot import Moment, Snapshot, as_instant, snapshot, take_settled_snapshot
 from holdfast.storage.store import Store
 from holdfast.table.opened import OpenTable
-from holdfast.table.settled import read_settled
+from holdfast.table.settled import await_settled, read_settled
 from holdfast.table.view import each_slice, slice_table
 from holdfast.timeline.layout import completion_of, layout_of
 
@@ -50,14 +50,7 @@ def changes(table: OpenTable, *, since: Moment, until: Moment | None = None) -> 
     `until` after such a write it is waited for, and then refused.
     `SnapshotExpired` if a clean has removed the snapshot as of `until`.
     """
-    if not table.settings.populates_meta_columns:
-        raise UnsupportedTable(
-            "the rows of this table do not say which commit wrote them", table=table.settings.name
-        )
-    start = _completion_time(table, since)
-    end = None if until is None else _completion_time(table, until)
-    if end is not None and start > end:
-        raise InvalidRequest("the range ends before it begins", since=start, until=end)
+    start, end = _ends_of_range(table, since, until)
     if layout_of(table.store).has_completion_times:
         return _changes_by_completion(table, range_of_completions(table, start, end))
     found = _newest(table, start) if end is None else snapshot(table, as_of=end)
@@ -98,6 +91,44 @@ def _younger(found: Snapshot, start: InstantTime) -> Changes:
     return Changes(start, younger, has_older_rows)
 
 
+def find_range(
+    table: OpenTable, *, since: Moment, until: Moment | None
+) -> tuple[InstantTime, InstantTime | None]:
+    """The range of changes by the times of its commits; without an end if there are none.
+
+    Up to the end everything is decided: with an `until` it is waited for.
+    """
+    start, end = _ends_of_range(table, since, until)
+    if layout_of(table.store).has_completion_times:
+        requests = range_of_completions(table, start, end)
+        start, end = requests.since, requests.until
+        if end is None:
+            return start, None
+    elif end is None:
+        return start, _find_settled_end(table, start)
+    named = end
+    await_settled(table, lambda _: named)
+    return start, named
+
+
+def _ends_of_range(
+    table: OpenTable, since: Moment, until: Moment | None
+) -> tuple[InstantTime, InstantTime | None]:
+    _check_meta_columns(table)
+    start = _completion_time(table, since)
+    end = None if until is None else _completion_time(table, until)
+    if end is not None and start > end:
+        raise InvalidRequest("the range ends before it begins", since=start, until=end)
+    return start, end
+
+
+def _check_meta_columns(table: OpenTable) -> None:
+    if not table.settings.populates_meta_columns:
+        raise UnsupportedTable(
+            "the rows of this table do not say which commit wrote them", table=table.settings.name
+        )
+
+
 def _completion_time(table: OpenTable, moment: Moment) -> InstantTime:
     """As `as_instant`; of an instant that says when it was completed, that."""
     if isinstance(moment, Instant):
@@ -109,19 +140,19 @@ def _newest(table: OpenTable, start: InstantTime) -> Snapshot:
     """The newest snapshot that does not change any more, but none before the start of the range."""
     for _ in range(_ATTEMPTS - 1):
         try:
-            return _read_settled_range(table, start)
+            return take_settled_snapshot(table, _find_settled_end(table, start))
         except SnapshotExpired:
             # There are newer commits by now, and a clean has followed them.
             continue
-    return _read_settled_range(table, start)
+    return take_settled_snapshot(table, _find_settled_end(table, start))
 
 
-def _read_settled_range(table: OpenTable, start: InstantTime) -> Snapshot:
+def _find_settled_end(table: OpenTable, start: InstantTime) -> InstantTime | None:
     settled = read_settled(table)
     if settled.undecided is not None:
-        return take_settled_snapshot(table, max(start, just_before(settled.undecided)))
+        return max(start, just_before(settled.undecided))
     newest = settled.commit
-    return take_settled_snapshot(table, None if newest is None else max(start, end_of(newest.time)))
+    return None if newest is None else max(start, end_of(newest.time))
 
 
 def change_schema(

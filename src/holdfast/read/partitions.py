@@ -19,6 +19,11 @@ def select_partitions(snapshot: Snapshot, partitions: Sequence[str]) -> Snapshot
     return files_below(snapshot, partitions)
 
 
+def is_below(partition: str, partitions: Sequence[str]) -> bool:
+    """Whether a partition is one of these paths, or lies below one."""
+    return any(partition == each or partition.startswith(f"{each}/") for each in partitions)
+
+
 def files_below(snapshot: Snapshot, partitions: Sequence[str]) -> Snapshot:
     """The files whose partition is one of these paths, or lies below one."""
     folders = snapshot.slices["partition"].combine_chunks()

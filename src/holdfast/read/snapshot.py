@@ -2,7 +2,7 @@
 
 import datetime as dt
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -143,6 +143,13 @@ def take_settled_snapshot(
     """As `snapshot`, as of a time up to which everything is known to be decided."""
     return read_stable(
         table.store, lambda timeline: _snapshot(table, timeline, time, base_only=read_optimized)
+    )
+
+
+def take_settled_snapshots(table: OpenTable, times: Sequence[InstantTime]) -> list[Snapshot]:
+    """As `take_settled_snapshot`, of several times, all by one state of the timeline."""
+    return read_stable(
+        table.store, lambda timeline: [_snapshot(table, timeline, time, base_only=False) for time in times]
     )
 
 

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.model.slices import FileSlice
+from holdfast.read.row_changes import GroupChange
 
 _T = TypeVar("_T")
 
@@ -29,6 +30,11 @@ def files_of_tasks(paths: Sequence[str], sizes: pa.ChunkedArray | None) -> list[
 def slices_of_tasks(slices: Sequence[FileSlice]) -> list[list[FileSlice]]:
     """The slices of each task. One that is large has a task to itself."""
     return _share((each, (each.size or _UNKNOWN_BYTES) + len(each.logs) * _OPENING_BYTES) for each in slices)
+
+
+def group_changes_of_tasks(groups: Sequence[GroupChange]) -> list[list[GroupChange]]:
+    """The file groups that each task compares."""
+    return _share((each, each.bytes or _UNKNOWN_BYTES) for each in groups)
 
 
 def _share(weighed: Iterable[tuple[_T, int]]) -> list[list[_T]]:

@@ -12,6 +12,10 @@ A clean looks for leases after its CLEAN is in the ledger, and a lease looks
 into the ledger after its file is there. So one of the two sees the other: the
 clean leaves the files, or the lease is refused.
 
+A stream has a lease by its name, which holds the snapshots that it goes on
+from. It is no process that ends soon, so it keeps cleans away and nothing else:
+commits that it has read can be taken back, which it then notices.
+
 Taking commits back cannot be changed once it is decided, so it looks for
 leases before. It puts up a notice first. A lease that finds one takes the next
 slot of the ledger: the process that asked has to decide anew, and sees the lease.
@@ -20,7 +24,7 @@ slot of the ledger: the process that asked has to decide anew, and sees the leas
 import datetime as dt
 import hashlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -55,7 +59,7 @@ from holdfast.table.settled import await_settled, await_settled_commit
 from holdfast.table.stable_read import read_stable, timeline_and_ledger
 from holdfast.table.view import has_logs, load_view, with_logs
 from holdfast.timeline.ledger import Decision, LedgerState
-from holdfast.timeline.timeline import Timeline
+from holdfast.timeline.timeline import Timeline, load_timeline
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +84,10 @@ class _LeaseFile(msgspec.Struct, frozen=True, kw_only=True):
     process: Owner
     began_ms: int
     """For people. Never compared."""
+    stream: str = ""
+    """The name of the stream that goes on from here; empty if a process reads."""
+    newest: InstantTime | None = None
+    """Of a stream: the newest commit whose snapshot is held. The instant is the oldest."""
     digest: str = ""
     """Of all the rest and of the lease's own name; empty in files of earlier releases."""
 
@@ -97,6 +105,10 @@ class LeaseStatus:
     expires_at: dt.datetime
     """Unless it is renewed."""
     is_expired: bool
+    stream: str = ""
+    """The name of the stream that goes on from the commit; empty if a process reads it."""
+    newest: InstantTime | None = None
+    """Of a stream: the newest commit that it has planned to read."""
 
 
 class Lease:
@@ -200,6 +212,42 @@ def release_lease(table: OpenTable, lease_id: str) -> None:
     table.store.delete(f"{LEASE_FOLDER}/{lease_id}{_LEASE}")
 
 
+def hold_for_stream(table: OpenTable, stream: str, instants: Sequence[InstantTime], ttl_ms: int) -> None:
+    """Hold the snapshots of some commits for a stream, and of no others, until its lease expires.
+
+    The newest is held anew, so it is looked at: `SnapshotExpired` if a clean is removing it.
+    """
+    timeline = load_timeline(table.store)
+    commits = {commit.time: commit for commit in timeline.completed_commits}
+    known = [commits[time] for time in sorted(instants) if time in commits]
+    pins = {pin for commit in known for pin in _pins(commit, timeline)}
+    stored = _LeaseFile(
+        owner=f"stream {stream}",
+        instant=min(instants),
+        pins=tuple(sorted(pins | {end_of(time) for time in instants})),
+        ttl_ms=ttl_ms,
+        process=table.host.owner(table.clock.unique()),
+        began_ms=table.clock.now_ms(),
+        stream=stream,
+        newest=max(instants),
+    )
+    lease_id = _stream_lease_id(stream)
+    table.store.put(f"{LEASE_FOLDER}/{lease_id}{_LEASE}", _encode(lease_id, stored))
+    _check_held(table, max(instants))
+
+
+def release_stream(table: OpenTable, stream: str) -> bool:
+    """Let go of what is held for a stream; whether there was anything."""
+    path = f"{LEASE_FOLDER}/{_stream_lease_id(stream)}{_LEASE}"
+    was_there = table.store.stat(path) is not None
+    table.store.delete(path)
+    return was_there
+
+
+def _stream_lease_id(stream: str) -> str:
+    return f"stream-{hashlib.sha256(stream.encode()).hexdigest()[:32]}"
+
+
 def leases(table: OpenTable) -> list[LeaseStatus]:
     """Every lease, oldest commit first. Changes nothing. `TableDamaged` if one cannot be read.
 
@@ -223,7 +271,7 @@ def instants_under_lease(table: OpenTable) -> tuple[InstantTime, ...]:
 def refuse_if_leased(table: OpenTable, *, after: InstantTime) -> None:
     """`Refused` if somebody holds a commit after this time: they are to be taken back."""
     for file, stored in _live(table):
-        if end_of(stored.instant) > end_of(after):
+        if not stored.stream and end_of(stored.instant) > end_of(after):
             raise Refused(
                 "a reader holds a lease on a commit that would be taken back",
                 owner=stored.owner,
@@ -352,21 +400,25 @@ def _stop_others(table: OpenTable, held: Lease) -> None:
 
 def _check(table: OpenTable, held: Lease) -> None:
     """Whether the snapshot is whole and stays so."""
+    _check_held(table, held.instant)
+    if held.is_expired:
+        raise Conflict("the lease expired before it was granted", ttl=held.ttl, hint="ask for a longer one")
+
+
+def _check_held(table: OpenTable, instant: InstantTime) -> None:
     timeline, state = timeline_and_ledger(table)
     commits = {commit.time for commit in timeline.completed_commits}
-    if held.instant not in commits or held.instant in state.aborted:
-        raise UnknownInstant("the commit was taken back in the meantime", instant=held.instant)
-    if state.is_archived(held.instant):
-        raise UnknownInstant("the commit is being archived", instant=held.instant)
-    files = read_stable(table.store, lambda now: _files_of(table, now, end_of(held.instant)))
+    if instant not in commits or instant in state.aborted:
+        raise UnknownInstant("the commit was taken back in the meantime", instant=instant)
+    if state.is_archived(instant):
+        raise UnknownInstant("the commit is being archived", instant=instant)
+    files = read_stable(table.store, lambda now: _files_of(table, now, end_of(instant)))
     # Completed cleans count, too. A file that they left, because it was protected then, may still be
     # deleted by a process that fell asleep over the same plan.
     doomed = find_doomed_file(table.store, timeline, state, files)
     if doomed is not None:
         clean, file = doomed
-        raise SnapshotExpired("a clean is removing this snapshot", as_of=held.instant, clean=clean, file=file)
-    if held.is_expired:
-        raise Conflict("the lease expired before it was granted", ttl=held.ttl, hint="ask for a longer one")
+        raise SnapshotExpired("a clean is removing this snapshot", as_of=instant, clean=clean, file=file)
 
 
 def _files_of(table: OpenTable, timeline: Timeline, moment: InstantTime) -> pa.Array:
@@ -405,6 +457,8 @@ def _statuses(found: Iterable[tuple[StoredFile, _LeaseFile]], *, now_ms: int) ->
             began_at=_moment(stored.began_ms),
             expires_at=_moment(file.modified_ms + stored.ttl_ms),
             is_expired=_is_expired(file, stored, now_ms),
+            stream=stored.stream,
+            newest=stored.newest,
         )
         for file, stored in found
     ]

@@ -13,7 +13,6 @@ DataFrame would read no more than the first one asked for.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import NoReturn
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -22,6 +21,7 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
+    DataSourceStreamWriter,
     DataSourceWriter,
     InputPartition,
 )
@@ -29,23 +29,29 @@ from pyspark.sql.datasource import (
 from holdfast.clock import SystemClock
 from holdfast.config.choices import QueryType
 from holdfast.config.datasource import SourceRead
+from holdfast.config.streams import StreamRead, is_of_stream
 from holdfast.engines.spark.session import own_interpreter, spare_archives
 from holdfast.engines.spark.source_writer import begin_write
+from holdfast.engines.spark.stream_reader import StreamReader, stream_schema
+from holdfast.engines.spark.stream_writer import StreamWriter
 from holdfast.engines.spark.types import arrow_schema_of, spark_schema_of
 from holdfast.errors import InvalidRequest, SchemaMismatch
+from holdfast.files.conform import conform_rows
 from holdfast.host import SystemHost
 from holdfast.model.instant import InstantTime
 from holdfast.model.slices import FileSlice
 from holdfast.read.arrow_rows import select_schema
 from holdfast.read.changes import change_schema, changes, each_younger_row
 from holdfast.read.merged_rows import each_merged_row
-from holdfast.read.partitions import files_below, select_partitions
+from holdfast.read.partitions import files_below, is_below, select_partitions
 from holdfast.read.prune import each_match
+from holdfast.read.row_changes import RowChanges, each_row_change, row_change_schema, row_changes
 from holdfast.read.snapshot import Snapshot, as_instant, snapshot
 from holdfast.read.tasks import files_of_tasks, slices_of_tasks
 from holdfast.storage.open import location_of, open_store
 from holdfast.storage.store import StoreLocation
 from holdfast.table.opened import OpenTable, open_existing
+from holdfast.table.view import SLICES
 
 _STORAGE = "storage."
 _OF_CATALOG = frozenset({"provider", "location"})
@@ -78,6 +84,9 @@ class HoldfastSource(DataSource):
         return "holdfast"
 
     def schema(self) -> spark.StructType:
+        if is_of_stream(self._given):
+            settings = StreamRead.from_options(self._given)
+            return spark_schema_of(stream_schema(_open_table(self._location), settings))
         read = SourceRead.from_options(self._given)
         self._resolved = _resolve_read(_open_table(self._location), read)
         return spark_schema_of(self._resolved.schema_of_read(read))
@@ -91,13 +100,10 @@ class HoldfastSource(DataSource):
         return begin_write(self._location, self._given, schema, overwrite=overwrite)
 
     def streamReader(self, schema: spark.StructType) -> DataSourceStreamReader:  # noqa: N802 Spark's name
-        return _NoStream()
+        return StreamReader(self._location, StreamRead.from_options(self._given), schema)
 
-    def streamWriter(self, schema: spark.StructType, overwrite: bool) -> NoReturn:  # noqa: N802 Spark's name
-        raise InvalidRequest(
-            "a stream cannot be written through this door to Spark",
-            hint="write each batch with foreachBatch and holdfast.write(df, path, options)",
-        )
+    def streamWriter(self, schema: spark.StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 Spark's name
+        return StreamWriter(self._location, self._given, schema, overwrite=overwrite)
 
 
 def _no_catalog_table() -> InvalidRequest:
@@ -109,41 +115,32 @@ def _no_catalog_table() -> InvalidRequest:
     )
 
 
-class _NoStream(DataSourceStreamReader):
-    """Refuses what a stream asks first, whichever it is. Spark buries what is raised any earlier."""
-
-    def initialOffset(self) -> NoReturn:  # noqa: N802 Spark's name
-        raise self._refusal()
-
-    def latestOffset(self) -> NoReturn:  # noqa: N802 Spark's name
-        raise self._refusal()
-
-    def read(self, partition: InputPartition) -> NoReturn:
-        raise self._refusal()
-
-    def _refusal(self) -> InvalidRequest:
-        return InvalidRequest(
-            "tables cannot be read as a stream",
-            hint="read what commits wrote with hoodie.datasource.query.type=incremental, "
-            "or table.changes(spark, since=...)",
-        )
-
-
 @dataclass(frozen=True)
 class _ResolvedRead:
     """The files and columns of a read."""
 
     snapshot: Snapshot
     since: InstantTime | None
+    compared: RowChanges | None = None
+    """With deletes: what is compared instead of reading the snapshot."""
 
     def schema_of_read(self, read: SourceRead) -> pa.Schema:
+        if self.compared is not None:
+            return row_change_schema(
+                self.compared.schema, columns=read.columns, meta_columns=read.meta_columns
+            )
         select = select_schema if self.since is None else change_schema
         return select(self.snapshot.schema, columns=read.columns, meta_columns=read.meta_columns)
 
     def schema_of_spark(self, schema: spark.StructType) -> pa.Schema:
         """The columns that Spark expects; `SchemaMismatch` if the table's are of other types."""
         wanted = arrow_schema_of(schema)
-        there = select_schema(self.snapshot.schema, columns=wanted.names or None, meta_columns=False)
+        names = wanted.names or None
+        if self.compared is None:
+            there = select_schema(self.snapshot.schema, columns=names, meta_columns=False)
+        else:
+            there = row_change_schema(self.compared.schema, columns=names, meta_columns=False)
+            there = pa.schema([there.field(name) for name in wanted.names])
         for expected, stored in zip(wanted, arrow_schema_of(spark_schema_of(there)), strict=False):
             if expected.type != stored.type:
                 raise SchemaMismatch(
@@ -159,6 +156,8 @@ def _resolve_read(table: OpenTable, read: SourceRead) -> _ResolvedRead:
     if read.query is QueryType.INCREMENTAL:
         assert read.since is not None, "an incremental read has a beginning"
         since = as_instant(table, read.since)
+        if read.deletes:
+            return _resolve_row_changes(table, since, read)
         changed = changes(table, since=since, until=read.until)
         if read.partitions is not None:
             # A partition in which nothing changed is there nevertheless.
@@ -170,6 +169,17 @@ def _resolve_read(table: OpenTable, read: SourceRead) -> _ResolvedRead:
     return _ResolvedRead(
         whole if read.partitions is None else select_partitions(whole, read.partitions), None
     )
+
+
+def _resolve_row_changes(table: OpenTable, since: InstantTime, read: SourceRead) -> _ResolvedRead:
+    compared = row_changes(table, since=since, until=read.until)
+    wanted = read.partitions
+    if wanted is not None:
+        select_partitions(snapshot(table, as_of=read.until), wanted)
+        compared = replace(
+            compared, groups=tuple(each for each in compared.groups if is_below(each.partition, wanted))
+        )
+    return _ResolvedRead(Snapshot(compared.schema, SLICES.empty_table()), since, compared)
 
 
 def _open_table(location: StoreLocation) -> OpenTable:
@@ -185,6 +195,10 @@ class _Reader(DataSourceReader):
         self._declared = declared_columns
 
     def partitions(self) -> list[InputPartition]:
+        if self._resolved.compared is not None:
+            # A record is matched within its partition: without a shuffle one task reads all of it.
+            compared = self._resolved.compared
+            return [InputPartition(replace(compared, groups=each)) for each in compared.by_partition()]
         found = self._resolved.snapshot
         plain = found.plain
         files = files_of_tasks(plain.paths, plain.sizes)
@@ -196,8 +210,16 @@ class _Reader(DataSourceReader):
         spare_archives()
         if partition is None or partition.value is None:
             return  # Spark's stand-in for a list without partitions.
+        if isinstance(partition.value, RowChanges):
+            yield from self._each_change(partition.value)
+            return
         for rows in self._rows(partition.value):
             yield from rows.select(self._declared.names).to_batches()
+
+    def _each_change(self, compared: RowChanges) -> Iterator[pa.RecordBatch]:
+        schema = row_change_schema(compared.schema, columns=self._declared.names, meta_columns=False)
+        for rows in each_row_change(open_store(self._location), compared, schema):
+            yield from conform_rows(rows.select(self._declared.names), self._declared).to_batches()
 
     def _rows(self, share: list[str] | list[FileSlice]) -> Iterator[pa.Table]:
         """The rows of base files, or of slices with log files."""

@@ -34,9 +34,12 @@ from holdfast.services.rollback.rollback import roll_back
 from holdfast.storage.open import open_store
 from holdfast.storage.store import StoreLocation
 from holdfast.table.opened import OpenTable, open_existing, open_new, open_target
+from holdfast.table.streamed import Batch, read_batch, refuse_other_stream
 from holdfast.writes.merge_task import MergeRequest
 from holdfast.writes.operations import write
+from holdfast.writes.origin import Origin
 from holdfast.writes.outcome import Written
+from holdfast.writes.repeats import find_repeated_commit
 from holdfast.writes.task import TaskRequest, write_rows
 
 _SORTED_BYTES = 128 * 1024 * 1024
@@ -62,6 +65,18 @@ def begin_write(
         return SourceWriter(location, handover.task, columns, operation, host, is_new=table.is_new)
     # A write ends before its rows are written if it is the repeat of one that is committed.
     return _RepeatWriter()
+
+
+def roll_back_of_application(location: StoreLocation) -> None:
+    """Roll back what this Spark application began on a table and nobody decided."""
+    clock = SystemClock()
+    application = _application(clock.unique())
+    table = open_existing(open_store(location), location, clock=clock, host=SystemHost())
+    for instant, begun in table.ledger.read().begun.items():
+        owner = begun.owner
+        if owner is not None and replace(owner, token=application.token) == application:
+            write = FailedWrite(instant, begun.action, None, None)
+            roll_back(table, write, reason="the batch of the stream was given up")
 
 
 class _RepeatWriter(DataSourceArrowWriter):
@@ -112,13 +127,22 @@ class SourceWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Decide and publish what the tasks wrote."""
-        written = [message for message in messages if isinstance(message, _Message)]
-        assert len(written) == len(messages), "every task of a job that succeeded sends a message"
-        for message in written:
-            if message.problem is not None:
-                raise message.problem
-        rows = _WrittenRows(self._columns, self._task.instant, [s for m in written for s in m.stats])
-        write(self._open_table(), self._operation, rows, self._task.write)
+        write(self._open_table(), self._operation, self._rows_of(messages), self._task.write)
+
+    def commit_batch(self, messages: list[WriterCommitMessage], batch: Batch) -> None:
+        """As `commit`, as that batch of a stream; if it is committed already, roll back what is written."""
+        settings = self._task.write.with_number((batch.query, batch.number))
+        table = self._open_table()
+        repeated = find_repeated_commit(table, settings)
+        if repeated is None:
+            rows = self._rows_of(messages)
+            origin = Origin(extra_metadata=batch.extra_metadata())
+            repeated = write(table, self._operation, rows, settings, origin=origin)
+            if not repeated.repeated:
+                return
+        self.abort([])
+        found = read_batch(table, repeated.instant, repeated.action)
+        refuse_other_stream(found, batch, repeated.instant)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Roll the write back, unless it is decided. What the tasks left is known by its markers."""
@@ -128,6 +152,14 @@ class SourceWriter(DataSourceArrowWriter):
             roll_back(
                 table, FailedWrite(instant, self._task.action, None, None), reason="the Spark job failed"
             )
+
+    def _rows_of(self, messages: Sequence[WriterCommitMessage | None]) -> "_WrittenRows":
+        written = [message for message in messages if isinstance(message, _Message)]
+        assert len(written) == len(messages), "every task of a job that succeeded sends a message"
+        for message in written:
+            if message.problem is not None:
+                raise message.problem
+        return _WrittenRows(self._columns, self._task.instant, [s for m in written for s in m.stats])
 
     def _open_table(self) -> OpenTable:
         store = open_store(self._location)
