@@ -15,7 +15,7 @@ import holdfast
 from harness.faults import Crash, CrashingStore, RecordingStore
 from harness.world import memory_world, rows
 from holdfast.errors import InvalidOption, Refused, TableDamaged, UnsupportedTable
-from holdfast.exports.follow import FORMATS
+from holdfast.exports.advance import FORMATS
 from holdfast.exports.manage import exports
 from holdfast.services.rollback.undo import undo
 

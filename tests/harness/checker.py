@@ -14,7 +14,7 @@ from msgspec import UNSET
 
 from harness.faults import RememberingStore
 from harness.world import Row, row_list
-from holdfast.exports.follow import FORMATS
+from holdfast.exports.advance import FORMATS
 from holdfast.exports.manage import exports
 from holdfast.files.partition_column import partition_column
 from holdfast.format.cleans import decode_clean_plan

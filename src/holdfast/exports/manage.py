@@ -8,17 +8,17 @@ import pyarrow.compute as pc
 from holdfast.config.choices import ExportFormat, TableType
 from holdfast.config.table import EXPORT_FORMATS, parse_export_formats
 from holdfast.errors import TableDamaged
-from holdfast.exports.delta import delete_delta
-from holdfast.exports.delta_types import schema_string
-from holdfast.exports.follow import (
+from holdfast.exports.advance import (
     FORMATS,
     ExportState,
-    follow,
     has_moved,
     instants_to_show,
     standing,
     step_at,
 )
+from holdfast.exports.delta import delete_delta
+from holdfast.exports.delta_types import schema_string
+from holdfast.exports.follow import follow
 from holdfast.exports.iceberg import delete_iceberg, metadata_path
 from holdfast.exports.step import NO_INSTANT
 from holdfast.format.field_ids import extend_field_ids
