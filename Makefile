@@ -94,6 +94,9 @@ test-exports: preflight .venvs/exports/.ready
 test-avro: avro
 	HOLDFAST_AVRO=$$(PYTHONPATH=. $(BIN)/python tests/avro/jar.py) $(BIN)/pytest tests/avro
 
+avro: preflight $(READY)
+	@PYTHONPATH=. $(BIN)/python tests/avro/jar.py
+
 # Pinot's own Java clients, which Maven fetches, against a running service.
 test-pinot: pinot-clients
 	HOLDFAST_PINOT=$$(PYTHONPATH=. $(BIN)/python tests/pinot/jars.py) $(BIN)/pytest tests/pinot
@@ -104,9 +107,6 @@ pinot-clients: preflight $(READY)
 # The same random statements on tables of Holdfast and of Delta Lake, whose jars Maven fetches; some minutes.
 test-delta: preflight $(READY)
 	HOLDFAST_DELTA=$$(PYTHONPATH=.:tests $(BIN)/python tests/delta/jars.py) $(BIN)/pytest tests/delta
-
-avro: preflight $(READY)
-	@PYTHONPATH=. $(BIN)/python tests/avro/jar.py
 
 # The console in a real Chromium, Debian's: every page and action, contrast and labels; pictures in build/console.
 CHROMIUM := /usr/bin/chromium
