@@ -13,18 +13,34 @@ from holdfast.config.push_rules import Rules
 from holdfast.config.server import Downloads, Limits
 from holdfast.server.routes import broker_endpoints, controller_endpoints
 
-GUIDE = (ROOT / "docs/push.md").read_text()
+JOBS = (ROOT / "docs/push-jobs.md").read_text()
+CONFIGURATION = (ROOT / "docs/service-configuration.md").read_text()
+PINOT = (ROOT / "docs/pinot.md").read_text()
+
+
+def test_the_guide_runs_from_top_to_bottom(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    printed = Guide("docs/push.md").run()
+
+    counts = re.findall(r"n\n-\n(\d+)$", printed, re.MULTILINE)
+    assert counts == ["2", "3", "2"], printed
+    assert "bergen   20.0" in printed
 
 
 @pytest.mark.spark
-def test_the_guide_runs_from_top_to_bottom(spark, tmp_path, monkeypatch):
+def test_the_page_on_jobs_runs_from_top_to_bottom(spark, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
-    printed = Guide("docs/push.md", {"spark": spark}).run()
+    printed = Guide("docs/push-jobs.md", {"spark": spark}).run()
 
-    counts = re.findall(r"n\n-\n(\d+)$", printed, re.MULTILINE)
-    assert counts == ["2", "3", "2", "4"], printed
-    assert "bergen   20.0" in printed
+    assert re.findall(r"n\n-\n(\d+)$", printed, re.MULTILINE) == ["4"], printed
+
+
+def test_the_page_on_access_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    assert Guide("docs/access.md").run().startswith("scrypt$")
 
 
 def test_every_route_is_described_with_its_role():
@@ -60,14 +76,14 @@ def test_every_key_of_a_job_is_described():
         "type", "className",
     }  # fmt: skip
 
-    named = {part for key in re.findall(r"`([\w.\[\]]+)`", GUIDE) for part in (key, *key.split("."))}
+    named = {part for key in re.findall(r"`([\w.\[\]]+)`", JOBS) for part in (key, *key.split("."))}
     described = named | {part.removesuffix("[]") for part in named}
     assert sorted({*keys, *ours} - described) == []
 
 
 def test_every_rule_that_can_be_switched_off_is_described():
     listed = re.findall(
-        r"^\| `(\w+)`(?: \(off\))? \|", GUIDE.partition("## Where it differs")[2], re.MULTILINE
+        r"^\| `(\w+)`(?: \(off\))? \|", PINOT.partition("## Where it differs")[2], re.MULTILINE
     )
 
     assert listed == [one.name for one in fields(Rules) if one.name != "locks_deletes"]
@@ -123,6 +139,6 @@ def test_every_key_of_the_configuration_is_described():
     }  # fmt: skip
     for section, values in (("limits", Limits), ("downloads", Downloads)):
         for one in fields(values):
-            assert f"`{section}.{renamed.get(one.name, one.name)}`" in GUIDE, one.name
+            assert f"`{section}.{renamed.get(one.name, one.name)}`" in CONFIGURATION, one.name
     for key in ("cluster", "store", "deep_store", "engine", "delete_lock", "auth.users", "tls.required"):
-        assert f"`{key}`" in GUIDE, key
+        assert f"`{key}`" in CONFIGURATION, key
