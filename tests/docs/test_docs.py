@@ -27,6 +27,7 @@ PAGES = [
     "docs/merge-on-read.md",
     "docs/pipelines.md",
     "docs/gates.md",
+    "docs/broker-sql.md",
     "docs/sql.md",
 ]
 WITHOUT_SPARK = [

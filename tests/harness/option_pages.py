@@ -1,4 +1,4 @@
-"""The tables of the pages on options, made from the option table; as a program, it writes them.
+"""The tables of the pages on options and functions, made from the code's; as a program, it writes them.
 
 A page has a pair of lines around each table, `<!-- options: NAME -->` and `<!-- end -->`.
 """
@@ -12,10 +12,12 @@ from holdfast.config.hudi_options import RELEASES, Answer, HudiOption, hudi_opti
 from holdfast.config.option import Area, Option
 from holdfast.config.option_table import options_of
 from holdfast.config.table import ARGUMENTS
+from holdfast.push.queries.functions import functions
 
-PAGES = ("docs/options.md", "docs/migrate.md", "docs/hudi-options.md")
+PAGES = ("docs/options.md", "docs/migrate.md", "docs/hudi-options.md", "docs/broker-sql.md")
 _MARKED = re.compile(r"(<!-- options: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _FEW = 2
+_MANY = 100
 
 
 def page_text(page: str) -> str:
@@ -99,6 +101,30 @@ def _all() -> str:
     return _table(("option", "Hudi", "answer", "accepted"), rows)
 
 
+def _aggregates() -> str:
+    return _functions(is_aggregate=True)
+
+
+def _plain_functions() -> str:
+    return _functions(is_aggregate=False)
+
+
+def _functions(*, is_aggregate: bool) -> str:
+    """By how many arguments they take."""
+    groups: dict[tuple[int, int], list[str]] = {}
+    for name, function in sorted(functions().items()):
+        if function.is_aggregate is is_aggregate:
+            groups.setdefault((function.least, function.most), []).append(name)
+    rows = [(_arguments(*bounds), _names(names)) for bounds, names in sorted(groups.items())]
+    return _table(("arguments", "functions"), rows)
+
+
+def _arguments(least: int, most: int) -> str:
+    if least == most:
+        return str(least)
+    return f"{least} or more" if most >= _MANY else f"{least} to {most}"
+
+
 def _answered(answer: Answer) -> Iterable[HudiOption]:
     return (option for option in hudi_options().values() if option.answer is answer)
 
@@ -151,6 +177,8 @@ _TABLES: dict[str, Callable[[], str]] = {
     "idle": _idle,
     "unsupported": _unsupported,
     "counts": _counts,
+    "aggregates": _aggregates,
+    "functions": _plain_functions,
     "all": _all,
 }
 

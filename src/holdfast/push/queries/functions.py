@@ -49,6 +49,11 @@ def is_known(name: str) -> bool:
     return canonical(name) in _FUNCTIONS or _PERCENTILE_NAME.fullmatch(canonical(name)) is not None
 
 
+def functions() -> Mapping[str, Function]:
+    """Every function by its canonical name; beside them `percentile95` and its like."""
+    return _FUNCTIONS
+
+
 def is_aggregate(name: str) -> bool:
     function = _FUNCTIONS.get(canonical(name))
     return function is None or function.is_aggregate
