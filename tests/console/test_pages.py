@@ -208,9 +208,9 @@ def test_a_catalog_is_a_mapping_or_a_file(tmp_path):
     for given in ({"tables": {"trips": "lake/trips"}}, "tables.yaml"):
         settings = parse_settings({"catalog": given}, folder=str(tmp_path))
         assert settings.catalog.tables == {"trips": str(tmp_path / "lake/trips")}
-    with pytest.raises(InvalidOption, match="not the name of a table"):
+    with pytest.raises(InvalidOption, match="not a name of a table"):
         parse_settings({"catalog": {"tables": {"a/b": "x"}}}, folder=str(tmp_path))
-    with pytest.raises(InvalidOption, match="unknown key"):
+    with pytest.raises(InvalidOption, match="catalog"):
         parse_settings({"catalog": {"table": {}}}, folder=str(tmp_path))
 
 

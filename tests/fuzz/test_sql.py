@@ -34,7 +34,6 @@ def read(readers, text):
             statement.sql,
             TABLES,
             null_handling=False,
-            max_rows=100,
             default_limit=10,
             deadline_s=time.monotonic() + 10,
         )

@@ -383,7 +383,7 @@ def test_with_pinots_rules_a_revert_deletes_at_once_and_is_not_repeated(serve):
 
 
 def test_nothing_of_the_configuration_is_served(running, client):
-    for path in ("/config", "/configs", "/cluster/configs", "/debug", "/instances", "/users", "/appconfigs"):
+    for path in ("/config", "/configs", "/cluster/configs", "/debug", "/users", "/appconfigs"):
         assert client.get(path).status_code == 404
     assert str(running.service.settings.deep_store) not in json.dumps(client.get("/openapi.json").json())
 

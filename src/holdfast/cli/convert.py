@@ -15,7 +15,7 @@ from holdfast.table.opened import open_at
 @click.option("--to", type=click.Choice(["6"]), required=True, help="The table version to convert to.")
 @click.option("--into", required=True, metavar="NEWPATH", help="Where the new table comes to be.")
 def convert(path: str, *, to: str, into: str, as_json: bool, storage_options: Mapping[str, str]) -> None:
-    """Make a table of version 6 of the table at PATH, which is of version 8 or 9.
+    """Make a version-6 table of one of version 8 or 9.
 
     The old table stays as it is. Base files become hard links where the disk
     is the same, else copies; log files are copied; the history comes along.

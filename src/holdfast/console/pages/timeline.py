@@ -56,7 +56,10 @@ _AT_FIRST = 40
 _LISTED = 40
 _FILES_LISTED = 200
 _EDGE = 0.03
-_SHORTEST_MS = 1000
+_ROOM_MS = 500
+"""At each end of the axis at first, where all happened at once."""
+_SHORTEST_MS = 20
+"""How far the axis can be zoomed in."""
 _REFRESH_S = 2
 
 
@@ -124,7 +127,7 @@ def _window(
     recent = [known[one.time] for one in active.instants[-_AT_FIRST:]]
     recent += [one["at_ms"] for one in pushes if recent and one["at_ms"] >= recent[0]]
     first, last = (min(recent), max(recent)) if recent else (now_ms - 60_000, now_ms)
-    room = max(_SHORTEST_MS / 2, (last - first) * _EDGE)
+    room = max(_ROOM_MS, (last - first) * _EDGE)
     given_from = visit.whole("from", int(first - room), 0, 2**45)
     given_to = visit.whole("to", int(last + room) + 1, 1, 2**45)
     if given_to - given_from < _SHORTEST_MS:
@@ -146,7 +149,7 @@ def _zoom_links(
         "newer": (window.from_ms + span * 0.8, window.to_ms + span * 0.8),
     }
     if times:
-        room = max(_SHORTEST_MS / 2, (times[-1] - times[0]) * _EDGE)
+        room = max(_ROOM_MS, (times[-1] - times[0]) * _EDGE)
         parts["all"] = (times[0] - room, times[-1] + room)
     links = {name: base + urlencode({"from": max(0, int(a)), "to": int(b)}) for name, (a, b) in parts.items()}
     return {**links, "newest": base.rstrip("?")}
