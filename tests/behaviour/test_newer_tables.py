@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 
 import holdfast
 from harness.hudi_fixtures import as_json
 from harness.newer_fixtures import answers_of, fixture_names, unpack
+from holdfast.cli.main import cli
 from holdfast.errors import HoldfastError, SnapshotExpired, TableDamaged, UnsupportedTable
 from holdfast.format.schemas import arrow_schema
 
@@ -249,3 +251,16 @@ def test_spark_reads_the_same_rows(name, opened, spark):
 
     assert rows_of(rows, name) == theirs(said["snapshot"], name)
     assert len(changes) == len(changed)
+
+
+def test_show_says_of_which_version_a_table_is_and_undo_refuses_before_it_plans(tmp_path):
+    path = str(unpack("v8_cow_simple", tmp_path))
+
+    shown = CliRunner().invoke(cli, ["show", path])
+    undone = CliRunner().invoke(cli, ["undo", path, "--yes"])
+
+    assert "table version 8, which is only read" in shown.output
+    assert json.loads(CliRunner().invoke(cli, ["show", path, "--json"]).output)["version"] == 8
+    assert undone.exit_code == 2
+    assert "are read, and not written" in undone.stderr
+    assert undone.stdout == ""

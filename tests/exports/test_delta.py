@@ -51,6 +51,20 @@ def test_no_other_program_writes_to_it(tmp_path):
     assert seen(table) == [{"id": "a", "city": "oslo", "fare": 1.0}]
 
 
+def test_a_table_without_rows_is_exported_and_lags_behind_nothing(tmp_path):
+    table = make(tmp_path)
+    table.insert(trips("a"))
+    table.undo()
+
+    [export] = table.exports()
+
+    assert (export.lag, export.instant) == (0, None)
+    version = DeltaTable(table.path).version()
+    assert table.export() == [export]
+    assert DeltaTable(table.path).version() == version
+    assert seen(table) == []
+
+
 def test_partitions_are_those_of_the_table(tmp_path):
     table = make(tmp_path)
     table.insert(trips("a"))

@@ -91,7 +91,8 @@ class DeltaState:
         if self.instant != step.instant or self.metadata.schema_string != _schema_text(self, step):
             return True
         paths, shown = encode_paths(step.files["path"]), self.adds["path"]
-        return len(paths) != len(shown) or not pc.all(pc.is_in(paths, shown.combine_chunks())).as_py()
+        is_shown = pc.is_in(paths, shown.combine_chunks())
+        return len(paths) != len(shown) or not pc.all(is_shown, min_count=0).as_py()
 
 
 def version_path(version: int) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from holdfast.config.table import TABLE_VERSION
+from holdfast.config.table import TableSettings
 from holdfast.model.instant import COMMIT_ACTIONS, Instant
 from holdfast.model.names import META_FOLDER
 from holdfast.model.pushes import Fate
@@ -347,7 +347,7 @@ def show_status(table: OpenTable, status: TableStatus) -> Document:
         "name": settings.name,
         "type": settings.table_type,
         "path": table.location.uri,
-        "version": int(TABLE_VERSION),
+        "version": int(table.settings.version),
         "record_key": settings.record_key,
         "partition_by": settings.partition_by,
         "ordering": settings.ordering,
@@ -371,12 +371,16 @@ def show_status(table: OpenTable, status: TableStatus) -> Document:
     return Document(tuple(_status(table, status)), fields)
 
 
+def _access(settings: TableSettings) -> str:
+    return ", which is only read" if settings.is_read_only else ""
+
+
 def _status(table: OpenTable, status: TableStatus) -> Iterator[Block]:
     settings, latest = table.settings, status.latest_commit
     yield Facts(
         [
             ("name", settings.name),
-            ("type", f"{settings.table_type}, table version {TABLE_VERSION}"),
+            ("type", f"{settings.table_type}, table version {settings.version}{_access(settings)}"),
             ("path", table.location.uri),
             ("record key", ", ".join(settings.record_key) or None),
             ("partitioned by", ", ".join(settings.partition_by) or None),

@@ -28,6 +28,7 @@ def plan_rollback_of(table: OpenTable, time: InstantTime) -> TakenBack:
 
 def plan_undo(table: OpenTable) -> TakenBack:
     """What undoing the newest commit, or finishing an undo that was begun, would take."""
+    table.settings.check_changeable()
     interrupted = find_interrupted_undo(table)
     if interrupted is not None:
         return plan_rollback_of(table, interrupted)
