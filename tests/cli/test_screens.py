@@ -2,11 +2,13 @@
 
 import re
 
+import click
 import pytest
 
 import holdfast
 from harness.screens import broken_identifiers, show_on_screen
 from holdfast.cli.layout import width_of
+from holdfast.cli.main import cli
 
 SIZES = [(80, 24), (120, 40)]
 
@@ -132,3 +134,12 @@ def test_help_lists_every_command_by_what_it_is_for_and_cuts_nothing_off(columns
         "Options:", "Write:", "Look:", "Go back:", "Serve:", "Maintain:",
     ]  # fmt: skip
     assert [line for line in lines if line.endswith("...") and not line.startswith("Usage")] == []
+
+
+def test_help_of_a_group_cuts_nothing_off():
+    groups = [name for name, command in cli.commands.items() if isinstance(command, click.Group)]
+
+    screens = show_on_screen([[name, "--help"] for name in groups], 80, 24)
+
+    for (_, lines), name in zip(screens, groups, strict=True):
+        assert [line for line in lines if line.endswith("...") and not line.startswith("Usage")] == [], name

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import click
 
-from holdfast.cli.arguments import conf_option, table_command
+from holdfast.cli.arguments import CommandGroup, conf_option, table_command
 from holdfast.cli.output import show
 from holdfast.config.write import WriteSettings
 from holdfast.services.documents import Document
@@ -13,7 +13,7 @@ from holdfast.services.rehearsals import rehearse
 from holdfast.table.opened import open_at
 
 
-@click.group
+@click.group(cls=CommandGroup)
 def archive() -> None:
     """Old instants that no query needs."""
 

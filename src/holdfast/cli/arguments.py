@@ -18,11 +18,23 @@ Function = TypeVar("Function", bound=Callable[..., None])
 
 DEBUG = "holdfast.debug"
 """Where a context remembers that a traceback is wanted."""
+_SENTENCE = 300
+"""The most characters of a command's first sentence."""
 PATH = "holdfast.path"
 """Where it remembers the table's path, for the commands that a message proposes."""
 
 
-class ShownByDefault(click.Group):
+class CommandGroup(click.Group):
+    """A group that tells of each command in a whole sentence what it does."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        shown = [(name, command) for name, command in sorted(self.commands.items()) if not command.hidden]
+        rows = [(name, command.get_short_help_str(_SENTENCE)) for name, command in shown]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+class ShownByDefault(CommandGroup):
     """A group that shows something: `holdfast timeline PATH` is `holdfast timeline show PATH`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli.arguments import Mode, ShownByDefault, asking, conf_option, table_command
+from holdfast.cli.arguments import CommandGroup, Mode, ShownByDefault, asking, conf_option, table_command
 from holdfast.cli.output import print_json, print_line
 from holdfast.cli.output import show as show_document
 from holdfast.cli.plans import carry_out
@@ -39,7 +39,7 @@ def compactions() -> None:
     """The compactions of a merge-on-read table."""
 
 
-@click.group
+@click.group(cls=CommandGroup)
 def compaction() -> None:
     """One compaction of a merge-on-read table."""
 

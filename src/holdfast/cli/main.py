@@ -20,7 +20,7 @@ from click.shell_completion import shell_complete
 
 from holdfast import __version__
 from holdfast.cli.archive import archive
-from holdfast.cli.arguments import DEBUG, PATH
+from holdfast.cli.arguments import DEBUG, PATH, CommandGroup
 from holdfast.cli.cleans import cleans
 from holdfast.cli.commits import commits
 from holdfast.cli.compactions import compaction, compactions
@@ -149,7 +149,7 @@ for _commands in _SECTIONS.values():
     for _command in _commands:
         cli.add_command(_command)
 for _name, _group in _AS_IN_HUDI_CLI.items():
-    cli.add_command(click.Group(_name, commands=_group.commands, help=_group.help, hidden=True))
+    cli.add_command(CommandGroup(_name, commands=_group.commands, help=_group.help, hidden=True))
 
 
 def main() -> NoReturn:

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli.arguments import Mode, asking
+from holdfast.cli.arguments import CommandGroup, Mode, asking
 from holdfast.cli.output import print_json, print_line, print_table
 from holdfast.cli.push_run import push_run
 from holdfast.cli.push_snapshots import push_pin, push_redo, push_snapshots, push_unpin
@@ -27,7 +27,7 @@ from holdfast.table.opened import open_at
 _LINEAGE_HEADER = ("Entry", "State", "Changed (UTC)", "From", "To", "Source")
 
 
-@click.group
+@click.group(cls=CommandGroup)
 def push() -> None:
     """Pushes to the tables of the push service."""
 

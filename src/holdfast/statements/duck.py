@@ -49,6 +49,10 @@ class _DuckQuery(Query):
             connection.execute("SET lock_configuration = true")
             try:
                 return connection.sql(node.sql(dialect="duckdb")).to_arrow_table()
+            except duckdb.CatalogException as error:
+                cause = str(error).partition("\n")[0].removeprefix("Catalog Error: ")
+                hint = "tables are named holdfast.`PATH`, or by the names in --catalog FILE"
+                raise InvalidRequest("a name is not known", cause=cause, hint=hint) from error
             except duckdb.Error as error:
                 cause = str(error).partition("\n")[0]
                 raise InvalidRequest("DuckDB cannot run the statement", cause=cause) from error
