@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 import holdfast
 from harness.hudi_fixtures import as_json
-from harness.newer_fixtures import answers_of, fixture_names, unpack
+from harness.newer_fixtures import answers_of, fixture_names, unpack, upgrade
 from holdfast.cli.main import cli
 from holdfast.errors import HoldfastError, SnapshotExpired, TableDamaged, UnsupportedTable
 from holdfast.format.schemas import arrow_schema
@@ -264,3 +264,21 @@ def test_show_says_of_which_version_a_table_is_and_undo_refuses_before_it_plans(
     assert undone.exit_code == 2
     assert "are read, and not written" in undone.stderr
     assert undone.stdout == ""
+
+
+def test_a_table_of_ours_that_hudi_upgraded_is_read(tmp_path):
+    table = holdfast.create_table(str(tmp_path / "trips"), name="trips", record_key="id", partition_by="city")
+    for fare in (1.5, 2.5):
+        table.upsert(pa.table({"id": ["a"], "city": ["oslo"], "fare": [fare]}))
+    first, second = (instant for instant in table.timeline() if instant.action == "commit")
+
+    upgrade(Path(table.path))
+
+    upgraded = holdfast.open_table(table.path)
+    assert upgraded.to_arrow(columns=["fare"])["fare"].to_pylist() == [2.5]
+    assert upgraded.to_arrow(columns=["fare"], as_of=first.time)["fare"].to_pylist() == [1.5]
+    assert upgraded.changes_to_arrow(since=_ALL).num_rows == 1
+    assert [one.time for one in upgraded.timeline()] == [first.time, second.time]
+    assert [one for one in upgraded.verify().findings if one.severity != "warning"] == []
+    with pytest.raises(UnsupportedTable):
+        upgraded.undo()

@@ -130,6 +130,19 @@ def check_digest(content: bytes, time: InstantTime) -> None:
         raise Malformed("the commit metadata does not match its digest")
 
 
+def remove_digest(content: bytes) -> bytes:
+    """The text of a commit without its digest, which is of the text as this program wrote it."""
+    at = content.rfind(_DIGEST_START)
+    if at < 0:
+        return content
+    end = at + len(_DIGEST_START) + len(_NO_DIGEST) + 1
+    if content[end : end + 1] == b",":
+        end += 1
+    elif content[at - 1 : at] == b",":
+        at -= 1
+    return content[:at] + content[end:]
+
+
 def is_sealed_commit(content: bytes, time: InstantTime) -> bool:
     """Whether the text is a commit of ours at this time, and whole."""
     try:

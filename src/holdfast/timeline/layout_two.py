@@ -21,6 +21,7 @@ from holdfast.config.table import TableSettings, not_written
 from holdfast.errors import TableDamaged
 from holdfast.format.archive import ArchivedFile, commit_text
 from holdfast.format.avro import decode_container
+from holdfast.format.commits import remove_digest
 from holdfast.format.malformed import Malformed, report_damage
 from holdfast.model.instant import COMMIT_ACTIONS, Action, Instant, InstantTime, State, moment_of
 from holdfast.model.names import META_FOLDER, SHOWN_AS, instant_file, parse_instant_file
@@ -28,6 +29,7 @@ from holdfast.storage.store import Folder, Store, StoredFile
 from holdfast.timeline.archived import ArchivedTimeline
 
 _AVRO = b"Obj\x01"
+_OWN_FOLDER = f"{META_FOLDER}/.holdfast"
 _COMPLETED = re.compile(r"([0-9]{14}(?:[0-9]{3})?)_([0-9]{14}(?:[0-9]{3})?)\.([a-z]+)")
 _CLUSTERING = re.compile(r"([0-9]+)\.clustering\.(requested|inflight)")
 _VERSION_FILE = "_version_"
@@ -166,17 +168,26 @@ def _times_of(row: Mapping[str, Any]) -> tuple[InstantTime, InstantTime, Action]
 
 
 def as_layout_one(content: bytes, action: Action, state: State) -> bytes:
-    """What layout 1 has in the file of an instant: JSON where layout 2 has Avro."""
-    if action not in COMMIT_ACTIONS or state not in _JSON_STATES or not content.startswith(_AVRO):
+    """What layout 1 has in the file of an instant: JSON where layout 2 has Avro.
+
+    Of commits that this program made before Hudi upgraded the table, Hudi wrote the text anew: their
+    digests are of another one.
+    """
+    if action not in COMMIT_ACTIONS or state not in _JSON_STATES:
         return content
     try:
-        return commit_text(decode_container(content))
+        text = commit_text(decode_container(content)) if content.startswith(_AVRO) else content
     except Malformed:
-        return content  # Whoever reads it reports that.
+        return content  # The reader of it reports that.
+    return remove_digest(text)
 
 
 class ReadOnlyStore:
-    """The storage of a table whose timeline has layout 2: its instants as of layout 1; nothing is written."""
+    """The storage of a table whose timeline has layout 2: its instants as of layout 1; nothing is written.
+
+    What this program kept beside the table before Hudi upgraded it, the ledger above all, is not
+    shown: it knows nothing of what Hudi has done since, and would call its archives and cleans damage.
+    """
 
     def __init__(self, store: Store, layout: LayoutTwo, settings: TableSettings) -> None:
         self.beneath = store
@@ -195,14 +206,22 @@ class ReadOnlyStore:
         places = [self._place(path) for path in paths]
         contents = self.beneath.read_all(places)
         return [
-            content if content is None or place == path else _translate(path, content)
+            None
+            if _is_ours(path)
+            else content
+            if content is None or place == path
+            else _translate(path, content)
             for path, place, content in zip(paths, places, contents, strict=True)
         ]
 
     def read_version(self, path: str) -> tuple[bytes, str]:
+        if _is_ours(path):
+            raise FileNotFoundError(path)
         return self.beneath.read_version(path)
 
     def stat(self, path: str) -> StoredFile | None:
+        if _is_ours(path):
+            return None
         found = self.beneath.stat(self._place(path))
         return None if found is None else StoredFile(path, found.size, found.modified_ms)
 
@@ -213,6 +232,8 @@ class ReadOnlyStore:
         return self.beneath.paths(folder, without=without)
 
     def folder(self, path: str, *, after: str = "") -> Folder:
+        if _is_ours(path):
+            return Folder((), ())
         beneath = self.beneath.folder(path, after=after)
         if path != META_FOLDER:
             return beneath
@@ -224,7 +245,8 @@ class ReadOnlyStore:
         for file, _ in self._list():
             if file.path.rpartition("/")[2] > after:
                 shown[file.path] = file
-        return Folder(tuple(shown[name] for name in sorted(shown)), beneath.folders)
+        folders = tuple(one for one in beneath.folders if not _is_ours(one))
+        return Folder(tuple(shown[name] for name in sorted(shown)), folders)
 
     def open(self, path: str) -> BinaryIO:
         return self.beneath.open(path)
@@ -297,3 +319,7 @@ def _translate(path: str, content: bytes) -> bytes:
     parsed = parse_instant_file(path.rpartition("/")[2])
     assert parsed is not None, "only instant files lie elsewhere"
     return as_layout_one(content, parsed[1], parsed[2])
+
+
+def _is_ours(path: str) -> bool:
+    return path == _OWN_FOLDER or path.startswith(f"{_OWN_FOLDER}/")
