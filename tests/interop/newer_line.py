@@ -82,11 +82,13 @@ def _compare(
             asked.append(
                 (f"as of {moment}", rows, lambda m=moment: table.to_arrow(meta_columns=True, as_of=m))
             )
+    changes = _PARTLY_CHANGES if version == "8" else "changes"
     for since, until, rows in said["changes"]:
         start = _BEGINNING if since == "000" else since
         asked.append(
             (
-                f"{_PARTLY_CHANGES if version == '8' else 'changes'} {since} {until}", _in_range(rows, said["commits"], since, until),
+                f"{changes} {since} {until}",
+                _in_range(rows, said["commits"], since, until),
                 lambda s=start, u=until: table.changes_to_arrow(since=s, until=u, meta_columns=True),
             )
         )  # fmt: skip
@@ -118,7 +120,7 @@ def _differs(what: str, theirs: Any, ask: Any, counts: Counter[str]) -> str:
     counts["comparisons"] += 1
     if ours == _plain(theirs):
         return ""
-    # What Hudi 1.0 leaves out, or gives an older row for, is no row of the range, so its answer is a part of ours.
+    # Where Hudi 1.0 leaves a row out, or gives an older one, its answer is a part of ours.
     if what.startswith(_PARTLY_CHANGES) and set(_plain(theirs)) <= set(ours):
         return ""
     return f"{what}: {sorted(set(ours) ^ set(_plain(theirs)))[:2]}"
