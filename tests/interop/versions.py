@@ -64,7 +64,7 @@ def _refusal(act) -> bool:
     try:
         act()
     except UnsupportedTable as error:
-        return "hoodie.write.auto.upgrade" in str(error)
+        return any(way in str(error) for way in ("hoodie.write.auto.upgrade", "open it again"))
     return False
 
 
