@@ -12,9 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.files.equal_rows import find_equal_rows
 from holdfast.files.open_base_file import open_base_file
 from holdfast.model.instant import InstantTime
-from holdfast.read.batches import select
+from holdfast.read.arrow_rows import read_rows, select_schema
 from holdfast.read.snapshot import Snapshot, take_settled_snapshot
 from holdfast.table.opened import OpenTable
 from holdfast.table.view import each_slice
@@ -23,6 +24,7 @@ _ROWS_BYTES_MAX = 64 * 1024**2
 """Of files on both sides that differ; more are not read for their rows."""
 _FOOTERS_MAX = 500
 _BEFORE, _AFTER = "__before", "__after"
+_KEYS = ["_hoodie_record_key", "_hoodie_partition_path"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,14 +71,18 @@ def compare_snapshots(
     """As of two commits; None is now, an empty text before the first commit."""
     first, second = _take(table, before), _take(table, after)
     files_first, files_second = _slice_files(first), _slice_files(second)
-    gone = first.only(pa.array([files not in set(files_second) for files in files_first], pa.bool_()))
-    new = second.only(pa.array([files not in set(files_first) for files in files_second], pa.bool_()))
-    rows, why = _difference(table, gone, new, sample=sample)
+    kept = set(files_first) & set(files_second)
+    gone = first.only(pa.array([files not in kept for files in files_first], pa.bool_()))
+    new = second.only(pa.array([files not in kept for files in files_second], pa.bool_()))
+    # Columns only come and widen: the younger snapshot has room for the rows of both.
+    is_first_younger = before is None or (after is not None and before > after)
+    younger, older = (first, second) if is_first_younger else (second, first)
+    rows, why = _difference(table, gone, new, younger.schema or older.schema, sample=sample)
     sides = _side(table, before, first), _side(table, after, second)
     return Comparison(
         before=sides[0],
         after=sides[1],
-        files_left=len(set(files_first) & set(files_second)),
+        files_left=len(kept),
         emptied=tuple(sorted(set(sides[0].partitions) - set(sides[1].partitions))),
         rows=rows,
         why_no_rows=why,
@@ -125,64 +131,47 @@ def _rows_of(table: OpenTable, path: str) -> int:
 
 
 def _difference(
-    table: OpenTable, gone: Snapshot, new: Snapshot, *, sample: int
+    table: OpenTable, gone: Snapshot, new: Snapshot, schema: pa.Schema | None, *, sample: int
 ) -> tuple[RowDifference | None, str]:
     """The rows that differ, or why they are not known."""
-    schema = new.schema or gone.schema
-    keys = [] if schema is None else [name for name in table.settings.record_key if name in schema.names]
-    if schema is None or not keys or len(keys) < len(table.settings.record_key):
-        return None, "the table has no record key"
+    if schema is None or not table.settings.populates_meta_columns:
+        return None, "the rows of the table do not say their keys"
     if _bytes(table, gone) + _bytes(table, new) > _ROWS_BYTES_MAX:
         return None, "too much differs to read it for this page"
-    keys += [name for name in table.settings.partition_by if name in schema.names and name not in keys]
-    columns = [name for name in schema.names if gone.schema is None or name in gone.schema.names]
-    old, now = _read(table, gone, columns), _read(table, new, columns)
-    pairs = _number(old, keys, _BEFORE).join(_number(now, keys, _AFTER), keys, join_type="full outer")
+    old, now = _read(table, gone, schema), _read(table, new, schema)
+    pairs = _number(old, _BEFORE).join(_number(now, _AFTER), _KEYS, join_type="full outer")
     is_old, is_new = pc.is_valid(pairs[_BEFORE]), pc.is_valid(pairs[_AFTER])
     both = pairs.filter(pc.and_(is_old, is_new))
-    left, right = old.take(both[_BEFORE]), now.take(both[_AFTER])
-    differs = _differing(left, right)
     removed = old.take(pairs.filter(pc.invert(is_new))[_BEFORE])
     added = now.take(pairs.filter(pc.invert(is_old))[_AFTER])
+    left, right = old.take(both[_BEFORE]), now.take(both[_AFTER])
+    differs = pa.array(~find_equal_rows(left.select(schema.names), right.select(schema.names)))
     left, right = left.filter(differs), right.filter(differs)
     shown = [
-        *_sample("added", added, sample),
-        *_sample("removed", removed, sample),
-        *_interleave(_sample("before", left, sample), _sample("after", right, sample)),
+        *_sample("added", added, schema, sample),
+        *_sample("removed", removed, schema, sample),
+        *_interleave(_sample("before", left, schema, sample), _sample("after", right, schema, sample)),
     ]
     return RowDifference(
-        columns=tuple(columns), added=added.num_rows, removed=removed.num_rows, changed=left.num_rows,
+        columns=tuple(schema.names), added=added.num_rows, removed=removed.num_rows, changed=left.num_rows,
         sample=tuple(shown),
     ), ""  # fmt: skip
 
 
-def _read(table: OpenTable, snapshot: Snapshot, columns: Sequence[str]) -> pa.Table:
-    if snapshot.schema is None or snapshot.slices.num_rows == 0:
-        fields = [] if snapshot.schema is None else [snapshot.schema.field(name) for name in columns]
-        return pa.schema(fields).empty_table()
-    return select(table.store, snapshot, columns=columns).read()
+def _read(table: OpenTable, snapshot: Snapshot, schema: pa.Schema) -> pa.Table:
+    whole = select_schema(schema, columns=None, meta_columns=True)
+    if snapshot.slices.num_rows == 0:
+        return whole.empty_table()
+    return read_rows(table.store, snapshot, whole)
 
 
-def _number(rows: pa.Table, keys: Sequence[str], name: str) -> pa.Table:
-    return rows.select(list(keys)).append_column(name, pa.array(np.arange(rows.num_rows)))
+def _number(rows: pa.Table, name: str) -> pa.Table:
+    """Keys and partitions, which are never null in these columns, and the rows' numbers."""
+    return rows.select(_KEYS).append_column(name, pa.array(np.arange(rows.num_rows)))
 
 
-def _differing(left: pa.Table, right: pa.Table) -> pa.Array:
-    differs = np.zeros(left.num_rows, dtype=np.bool_)
-    for one, other in zip(left.columns, right.columns, strict=True):
-        if pa.types.is_nested(one.type):
-            differs |= np.array(
-                [a != b for a, b in zip(one.to_pylist(), other.to_pylist(), strict=True)], dtype=np.bool_
-            )
-            continue
-        unequal = pc.fill_null(pc.not_equal(one, other.cast(one.type)), False)
-        only_one = pc.xor(pc.is_null(one), pc.is_null(other))
-        differs |= pc.or_(unequal, only_one).to_numpy(zero_copy_only=False).astype(np.bool_)
-    return pa.array(differs)
-
-
-def _sample(word: str, rows: pa.Table, count: int) -> list[tuple[str, tuple[Any, ...]]]:
-    return [(word, tuple(row.values())) for row in rows.slice(0, count).to_pylist()]
+def _sample(word: str, rows: pa.Table, schema: pa.Schema, count: int) -> list[tuple[str, tuple[Any, ...]]]:
+    return [(word, tuple(row.values())) for row in rows.select(schema.names).slice(0, count).to_pylist()]
 
 
 def _interleave(

@@ -109,10 +109,10 @@ def row_changes(table: OpenTable, *, since: Moment, until: Moment | None = None)
     start, end = find_range(table, since=since, until=until)
     if end is None:
         return RowChanges(None, (), None, None)
-    return compare_snapshots(table, start, end)
+    return row_changes_between(table, start, end)
 
 
-def compare_snapshots(table: OpenTable, start: InstantTime, end: InstantTime) -> RowChanges:
+def row_changes_between(table: OpenTable, start: InstantTime, end: InstantTime) -> RowChanges:
     """As `row_changes`, between two times up to which everything is known to be decided."""
     before, after = take_settled_snapshots(table, (max(start, end) if start < _FIRST else start, end))
     if start < _FIRST:

@@ -32,9 +32,9 @@ from holdfast.read.partitions import files_below, is_below
 from holdfast.read.row_changes import (
     CHANGE_TYPE,
     RowChanges,
-    compare_snapshots,
     each_row_change,
     row_change_schema,
+    row_changes_between,
 )
 from holdfast.read.snapshot import as_instant, snapshot
 from holdfast.read.tasks import files_of_tasks, slices_of_tasks
@@ -201,7 +201,7 @@ class StreamReader(DataSourceStreamReader):
 
     def _shares_of_changes(self, table: OpenTable, since: InstantTime, until: InstantTime) -> list[_Share]:
         """The partitions that differ, each a task: a record is matched within its partition."""
-        found = compare_snapshots(table, since, until)
+        found = row_changes_between(table, since, until)
         self._check_schema(found.schema)
         # A range that is read again may be older than the newest columns.
         there = found.schema if found.schema is not None else pa.schema([])
