@@ -3,6 +3,7 @@
 import datetime as dt
 import decimal
 import json
+import shutil
 
 import deltalake
 import polars as pl
@@ -63,6 +64,25 @@ def test_a_table_without_rows_is_exported_and_lags_behind_nothing(tmp_path):
     assert table.export() == [export]
     assert DeltaTable(table.path).version() == version
     assert seen(table) == []
+
+
+def test_a_damaged_export_is_named_with_the_way_which_leads_on(tmp_path):
+    table = make(tmp_path, properties={"holdfast.export.formats": "delta,iceberg"})
+    table.insert(trips("a"))
+    table.insert(trips("b"))
+    damaged = sorted((tmp_path / "trips/_delta_log").glob("*.json"))[-1]
+    damaged.write_text("not a version\n")
+
+    with pytest.raises(TableDamaged, match="delete the folder _delta_log, then: holdfast exports run PATH"):
+        table.undo()
+    named = [one for one in table.verify().findings if one.path.endswith(damaged.name)]
+    assert [one.remedy for one in named] == ["delete the folder _delta_log, then: holdfast exports run PATH"]
+
+    shutil.rmtree(damaged.parent)
+    table.export()
+    table.roll_back_failed_writes()
+    assert seen(table) == table.to_arrow().to_pylist() == trips("a").to_pylist()
+    assert table.verify().is_clean
 
 
 def test_partitions_are_those_of_the_table(tmp_path):

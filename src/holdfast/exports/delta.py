@@ -59,7 +59,7 @@ _ZONELESS = "timestampNtz"
 _READER, _WRITER, _FEATURES_READER = 1, 7, 3
 _KEPT_FOR = "interval 36500 days"
 """No vacuum of another program deletes what is younger: Holdfast still reads it as of older commits."""
-_HINT = "delete the folder, then: holdfast exports run PATH"
+_HINT = f"delete the folder {DELTA_FOLDER}, then: holdfast exports run PATH"
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +228,7 @@ def _fold(store: Store, state: DeltaState | None, paths: list[str]) -> DeltaStat
     for path, content in zip(paths, store.read_all(paths), strict=True):
         if content is None:
             raise TableDamaged("a version of the Delta log is missing", file=path, hint=_HINT)
-        with report_damage("a version of the Delta log cannot be read", file=path):
+        with report_damage("a version of the Delta log cannot be read", hint=_HINT, file=path):
             actions = decode_actions(content)
         for action in actions:
             if action.remove is not UNSET:

@@ -645,5 +645,5 @@ def _read_records(store: Store, path: str) -> list[dict[str, Any]]:
     content = read_or_none(store, path)
     if content is None:
         raise TableDamaged("a file of the Iceberg metadata is missing", file=path, hint=_HINT)
-    with report_damage("a file of the Iceberg metadata cannot be read", file=path):
+    with report_damage("a file of the Iceberg metadata cannot be read", hint=_HINT, file=path):
         return decode_records(content)

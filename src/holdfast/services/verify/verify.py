@@ -58,6 +58,7 @@ from holdfast.table.clean_plans import pending_cleans, read_clean_plan
 from holdfast.table.field_ids import check_field_id_record
 from holdfast.table.markers import instants_with_markers
 from holdfast.table.opened import OpenTable
+from holdfast.table.properties_file import read_current_settings
 from holdfast.table.row_placement import check_placement_record
 from holdfast.table.stable_read import read_stable
 from holdfast.table.undone import check_undone
@@ -156,6 +157,7 @@ def _check_all(
         *_in_place(store),
         *_undone(store),
         *_field_ids(store),
+        *_exports(table),
         *_zone(table, outcomes.state),
         *_lock_record(table, outcomes.state),
         *_leases(table),
@@ -357,6 +359,22 @@ def _field_ids(store: Store) -> Iterator[Finding]:
     except Malformed as error:
         remedy = "delete it; the next write that adds a column makes it anew from the commits"
         yield Finding(FindingKind.TORN, FIELD_IDS_RECORD, str(error), remedy, Severity.WARNING)
+
+
+def _exports(table: OpenTable) -> Iterator[Finding]:
+    formats = read_current_settings(table).export_formats
+    if not formats:
+        return
+    # Loaded here because most tables have no exports.
+    from holdfast.exports.advance import FORMATS
+
+    for form in formats:
+        try:
+            FORMATS[form].read(table.store)
+        except TableDamaged as error:
+            path = str(error.facts.get("file", form))
+            detail = f"the export to {form}: {error.message}; nothing can be taken back before it is mended"
+            yield Finding(FindingKind.TORN, path, detail, error.hint, Severity.DAMAGE)
 
 
 def _zone(table: OpenTable, state: LedgerState) -> Iterator[Finding]:
