@@ -12,6 +12,7 @@ from holdfast.cli.arguments import remember_debug
 from holdfast.cli.output import print_json, print_line
 from holdfast.cli.serve import refuse_without_extra
 from holdfast.errors import InvalidRequest
+from holdfast.table.opened import open_at
 
 
 @click.command(short_help="See tables, and take them back, in a browser.")
@@ -42,6 +43,8 @@ def console(
     tables = {**(load_catalog(catalog).tables if catalog else {}), **name_tables(paths)}
     if not tables:
         raise InvalidRequest("no table is named", hint="give the path of a lake table, or --catalog FILE")
+    for path in paths:
+        open_at(path)  # A mistyped path is told now, not on a page; tables of a catalog may come later.
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
